@@ -1,0 +1,1 @@
+"""The tables made from the log, and what keeps them up to date."""

@@ -1,0 +1,1 @@
+"""The validating producer and the importers in front of it."""

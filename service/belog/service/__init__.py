@@ -1,0 +1,1 @@
+"""The program: commands, configuration and network services."""

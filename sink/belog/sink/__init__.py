@@ -1,0 +1,1 @@
+"""Replication of a log to other instances, change feeds and archives."""

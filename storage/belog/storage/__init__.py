@@ -1,0 +1,1 @@
+"""The event log's interface and its backends."""

@@ -1,0 +1,142 @@
+"""Payload bytes: canonical CBOR and its BLAKE3 digest.
+
+The encoding is RFC 8949 §4.2.1 (core deterministic encoding): definite lengths, shortest heads,
+map keys in bytewise order of their encodings, floats in their shortest exact form. Equal payloads
+have equal bytes, so they can be digested, compared and signed.
+"""
+
+from collections.abc import Mapping
+from typing import Final, cast
+
+import cbor2
+from blake3 import blake3
+
+from belog.schemas.errors import Corrupt, InvalidEvent
+
+__all__ = ["JsonValue", "decode_payload", "digest", "encode_payload"]
+
+JsonValue = None | bool | int | float | str | bytes | list["JsonValue"] | dict[str, "JsonValue"]
+"""What a payload may hold: text keys, and values with one CBOR form each."""
+
+DEPTH_MAX: Final = 16
+"""Nesting of a payload, levels: OpenLineage facets reach 9; a bound keeps decoding off the stack."""
+
+_INT_MIN: Final = -(2**63)
+_INT_MAX: Final = 2**63 - 1
+
+
+def encode_payload(payload: Mapping[str, JsonValue]) -> bytes:
+    """Return the canonical CBOR of a map with text keys.
+
+    Raises:
+        InvalidEvent: A key that is not text, a value of a type without a canonical form, an
+            integer outside 64 bits, or nesting deeper than `DEPTH_MAX`.
+
+    Source: RFC 8949 §4.2.1.
+
+    >>> encode_payload({"b": 1, "a": "x"}).hex()
+    'a261616178616201'
+    """
+    if _is_plain(payload):
+        # Text keys of the same length class sort by length first, then bytewise: the order of
+        # their encodings. Without floats and nested maps the plain encoder is canonical.
+        ordered = dict(sorted(payload.items(), key=_key_order))
+        return cbor2.dumps(ordered)
+    _check(payload, 0)
+    return cbor2.dumps(payload, canonical=True)
+
+
+def _key_order(item: tuple[str, JsonValue]) -> tuple[int, bytes]:
+    key = item[0].encode()
+    return len(key), key
+
+
+def _is_plain(payload: Mapping[str, JsonValue]) -> bool:
+    for key, value in payload.items():
+        if type(key) is not str:
+            return False
+        kind = type(value)
+        if kind is str:
+            continue
+        if kind is int:
+            if not _INT_MIN <= cast("int", value) <= _INT_MAX:
+                return False
+        elif kind is list:
+            if not all(type(item) is str for item in cast("list[JsonValue]", value)):
+                return False
+        else:
+            return False
+    return True
+
+
+def _check(value: object, depth: int) -> None:
+    if depth > DEPTH_MAX:
+        msg = f"payload is nested deeper than {DEPTH_MAX} levels"
+        raise InvalidEvent(msg)
+    if isinstance(value, Mapping):
+        for key, item in cast("Mapping[object, object]", value).items():
+            if not isinstance(key, str):
+                msg = f"payload has a key that is not text: {key!r}"
+                raise InvalidEvent(msg)
+            _check(item, depth + 1)
+    elif isinstance(value, list):
+        for item in cast("list[object]", value):
+            _check(item, depth + 1)
+    elif isinstance(value, int) and not isinstance(value, bool):
+        if not _INT_MIN <= value <= _INT_MAX:
+            msg = f"payload has an integer outside 64 bits: {value}"
+            raise InvalidEvent(msg)
+    elif value is not None and not isinstance(value, (bool, float, str, bytes)):
+        msg = f"payload has a value of type {type(value).__name__}, which has no canonical form"
+        raise InvalidEvent(msg)
+
+
+def _refuse_tag(*_: object) -> object:
+    msg = "payload has a CBOR tag"
+    raise ValueError(msg)
+
+
+_NO_TAGS: Final = dict.fromkeys(
+    # Every tag that the decoder would turn into a Python object by itself.
+    (0, 1, 2, 3, 4, 5, 25, 28, 29, 30, 35, 36, 37, 100, 256, 258, 260, 261, 1004, 43000, 55799),
+    _refuse_tag,
+)
+
+
+def decode_payload(data: bytes) -> dict[str, JsonValue]:
+    """Return the map that payload bytes hold.
+
+    Unlike a general CBOR reader it takes no tags, no indefinite lengths and no repeated keys: what
+    a payload means must not depend on which extensions a library knows. It does not check that
+    the bytes are canonical; the digest binds them as they are.
+
+    Raises:
+        Corrupt: Not CBOR of that kind, or not a map with text keys.
+    """
+    try:
+        value: object = cbor2.loads(
+            data,
+            tag_hook=_refuse_tag,
+            semantic_decoders=_NO_TAGS,
+            max_depth=DEPTH_MAX,
+            allow_indefinite=False,
+            allow_duplicate_keys=False,
+            strict_hashable_types=True,
+        )
+    except (cbor2.CBORDecodeError, RecursionError, ValueError, OverflowError) as error:
+        msg = f"payload is not CBOR: {error}"
+        raise Corrupt(msg) from error
+    if type(value) is not dict:
+        msg = f"payload is not a CBOR map but {type(value).__name__}"
+        raise Corrupt(msg)
+    payload = cast("dict[object, JsonValue]", value)
+    for key in payload:
+        if type(key) is not str:
+            msg = "payload has a key that is not text"
+            raise Corrupt(msg)
+    return cast("dict[str, JsonValue]", payload)
+
+
+def digest(data: bytes) -> bytes:
+    """Return the BLAKE3 digest of payload bytes, 32 bytes."""
+    return blake3(data).digest()

@@ -52,7 +52,7 @@ def _providers() -> str:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
-    item: pytest.Item, call: pytest.CallInfo[None]
+    item: pytest.Item,
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Print the seed with every failure of a test that used it."""
     report = yield

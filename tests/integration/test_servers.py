@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from confluent_kafka import Consumer, Producer
-from confluent_kafka.admin import AdminClient, NewTopic
-from redis import Redis as RedisClient
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 from redis import RedisError
 
-from tests.servers import Broker, NotOursError, Postgres, Provider, Redis, eventually
+from tests.servers import Broker, NotOursError, Persistence, Postgres, Provider, Redis, eventually
 from tests.servers.containers import image_of
 from tests.servers.runner import ExternalRunner
 
@@ -42,13 +42,15 @@ def postgres_provider(request: pytest.FixtureRequest) -> Provider:
 
 def write(bootstrap: str, topic: str, value: bytes) -> int:
     """Produce one record and return the offset that its delivery report names."""
-    offsets: list[int] = []
+    offsets: list[int | None] = []
     producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
     producer.produce(
         topic, value, partition=0, on_delivery=lambda _, message: offsets.append(message.offset())
     )
     assert producer.flush(ANSWER_S) == 0
-    return offsets[0]
+    (offset,) = offsets
+    assert offset is not None
+    return offset
 
 
 def read(bootstrap: str, topic: str, count: int) -> list[bytes | None]:
@@ -103,7 +105,7 @@ def test_session_redis_keeps_a_key(redis_server: Redis, redis_prefix: str) -> No
 
 @pytest.mark.parametrize(("persistence", "kept"), [("append", b"1"), ("none", None)])
 def test_redis_keeps_what_its_persistence_says(
-    redis_provider: Provider, persistence: str, kept: bytes | None
+    redis_provider: Provider, persistence: Persistence, kept: bytes | None
 ) -> None:
     with Redis.create(persistence=persistence, provider=redis_provider) as server:
         set_key(server)
@@ -142,7 +144,7 @@ def test_new_redis_is_closed_after_the_test(new_redis: Callable[..., Redis]) -> 
     first, second = new_redis(), new_redis()
     assert first.port != second.port
     first.close()
-    with pytest.raises(RedisError), RedisClient(port=first.port) as client:
+    with pytest.raises(RedisError), first.connect() as client:
         client.ping()
     assert second.is_ready()
 

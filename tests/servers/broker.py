@@ -35,6 +35,9 @@ DEFAULTS = {
     "share.coordinator.state.topic.num.partitions": "1",
     "transaction.state.log.num.partitions": "1",
     "group.initial.rebalance.delay.ms": "0",
+    # After a kill the controller refuses the broker until its old session is over.
+    "broker.heartbeat.interval.ms": "200",
+    "broker.session.timeout.ms": "2000",
     # Tests ask for compaction and wait for it; the cleaner looks every 15 s by default.
     "log.cleaner.backoff.ms": "500",
 }

@@ -101,7 +101,7 @@ class DockerRunner(Runner):
 
     def _state(self) -> str:
         self.container.reload()
-        return self.container.status
+        return str(self.container.status)
 
 
 @functools.cache
@@ -118,6 +118,7 @@ def image_of(name: str) -> str | None:
 
 def _succeeds(*command: str, timeout_s: float) -> bool:
     try:
-        return subprocess.run(command, capture_output=True, timeout=timeout_s).returncode == 0
+        done = subprocess.run(command, check=False, capture_output=True, timeout=timeout_s)
     except (OSError, subprocess.TimeoutExpired):
         return False
+    return done.returncode == 0

@@ -36,9 +36,7 @@ class Redis(Server):
         self._uri = uri
 
     @classmethod
-    def create(
-        cls, *, persistence: Persistence = "none", provider: Provider | None = None
-    ) -> Self:
+    def create(cls, *, persistence: Persistence = "none", provider: Provider | None = None) -> Self:
         """Make a server of our own, not started.
 
         Args:

@@ -163,6 +163,7 @@ def obtain(name: str) -> None:
     env = {**os.environ, "BELOG_TEST_SERVERS": "local", f"BELOG_TEST_{name.upper()}": ""}
     done = subprocess.run(
         [ROOT / "scripts" / "servers", name],
+        check=False,
         env=env,
         stdin=subprocess.DEVNULL,
         capture_output=True,

@@ -24,7 +24,7 @@ POLL_S_MAX = 0.2
 PORTS = range(20_000, 32_000)
 
 # Sessions that run side by side start their search far apart.
-_next_port = itertools.cycle(
+_next_port: "itertools.cycle[int]" = itertools.cycle(
     [*PORTS[os.getpid() * 97 % len(PORTS) :], *PORTS[: os.getpid() * 97 % len(PORTS)]]
 )
 

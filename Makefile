@@ -1,0 +1,50 @@
+# Everything from a bare checkout: each target makes its own virtual environment in
+# .venv and installs what it needs, again only when pyproject.toml has changed.
+#
+#   make demo    the program on a small example; needs nothing but Python
+#   make test    all tests; obtains Kafka, Redis and PostgreSQL first (scripts/servers)
+#   make check   what CI does: format, lint, types, import direction, then the tests
+#   make bench   the benchmarks, against real servers
+#   make clean   removes what the others made
+#
+# PYTEST_ARGS goes to pytest: make test PYTEST_ARGS="tests/unit -k layout"
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := check
+.PHONY: demo test check lint bench clean servers
+
+BIN := .venv/bin
+PYTEST_ARGS ?=
+
+demo: .venv/core.stamp
+	$(BIN)/belog demo
+
+test: .venv/dev.stamp servers
+	$(BIN)/pytest $(PYTEST_ARGS)
+
+# One recipe, so that the tests come last and their closing line closes the output.
+check: .venv/dev.stamp servers
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/mypy
+	$(BIN)/pyright
+	$(BIN)/lint-imports
+	PYTHON=$(BIN)/python scripts/protobuf --check
+	$(BIN)/pytest $(PYTEST_ARGS)
+
+bench: .venv/dev.stamp servers
+	$(BIN)/python -m benchmarks
+
+servers:
+	scripts/servers
+
+clean:
+	rm -rf .venv .cache .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist
+
+.venv/core.stamp: pyproject.toml scripts/venv
+	scripts/venv .
+	touch $@
+
+.venv/dev.stamp: pyproject.toml scripts/venv
+	scripts/venv '.[dev]'
+	touch $@ .venv/core.stamp

@@ -27,7 +27,7 @@ check: .venv/dev.stamp servers
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/mypy
-	$(BIN)/pyright
+	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/lint-imports
 	PYTHON=$(BIN)/python scripts/protobuf --check
 	$(BIN)/pytest $(PYTEST_ARGS)

@@ -88,9 +88,7 @@ class ManifestInput(Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     index: int | None = None
 
 
-class Manifest(
-    Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
-):
+class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """What was made, from what, when and where."""
 
     outputs: list[Ref] = []
@@ -105,7 +103,7 @@ class Manifest(
     metadata: dict[str, str] = {}
 
 
-class BuildReceived(Payload):
+class BuildReceived(Payload, frozen=True, kw_only=True):
     """A build request arrived."""
 
     event_type = "v1.build.received"
@@ -114,13 +112,13 @@ class BuildReceived(Payload):
     comment: str | None = None
 
 
-class BuildPlanning(Payload):
+class BuildPlanning(Payload, frozen=True, kw_only=True):
     """The graph works out what to run."""
 
     event_type = "v1.build.planning"
 
 
-class BuildAnalysisCompleted(Payload):
+class BuildAnalysisCompleted(Payload, frozen=True, kw_only=True):
     """The plan stands."""
 
     event_type = "v1.build.analysis_completed"
@@ -128,33 +126,33 @@ class BuildAnalysisCompleted(Payload):
     partition_count: Count | None = None
 
 
-class BuildExecuting(Payload):
+class BuildExecuting(Payload, frozen=True, kw_only=True):
     """The first job was started."""
 
     event_type = "v1.build.executing"
 
 
-class BuildCompleted(Payload):
+class BuildCompleted(Payload, frozen=True, kw_only=True):
     """All requested partitions are there."""
 
     event_type = "v1.build.completed"
 
 
-class BuildFailed(Payload):
+class BuildFailed(Payload, frozen=True, kw_only=True):
     """The build ended without all it was asked for."""
 
     event_type = "v1.build.failed"
     reason: str | None = None
 
 
-class BuildCancelled(Payload):
+class BuildCancelled(Payload, frozen=True, kw_only=True):
     """The build was called off."""
 
     event_type = "v1.build.cancelled"
     reason: str | None = None
 
 
-class JobScheduled(Payload):
+class JobScheduled(Payload, frozen=True, kw_only=True):
     """A job run is to be started; a retry of a task is a run of its own."""
 
     event_type = "v1.job.scheduled"
@@ -166,7 +164,7 @@ class JobScheduled(Payload):
     attempt: Annotated[int, Meta(ge=1)] = 1
 
 
-class JobSkipped(Payload):
+class JobSkipped(Payload, frozen=True, kw_only=True):
     """The run was not needed: an earlier build already made its outputs."""
 
     event_type = "v1.job.skipped"
@@ -180,20 +178,20 @@ class JobSkipped(Payload):
     available_from_build: BuildId | None = None
 
 
-class JobRunning(Payload):
+class JobRunning(Payload, frozen=True, kw_only=True):
     """The run started; each further one is a heartbeat."""
 
     event_type = "v1.job.running"
     worker: str | None = None
 
 
-class JobCompleted(Payload):
+class JobCompleted(Payload, frozen=True, kw_only=True):
     """The run ended well."""
 
     event_type = "v1.job.completed"
 
 
-class JobFailed(Payload):
+class JobFailed(Payload, frozen=True, kw_only=True):
     """The run ended badly."""
 
     event_type = "v1.job.failed"
@@ -201,14 +199,14 @@ class JobFailed(Payload):
     exit_code: int | None = None
 
 
-class JobCancelled(Payload):
+class JobCancelled(Payload, frozen=True, kw_only=True):
     """The run was called off."""
 
     event_type = "v1.job.cancelled"
     reason: str | None = None
 
 
-class PartitionRequested(Payload):
+class PartitionRequested(Payload, frozen=True, kw_only=True):
     """A build starts an attempt at a partition and owns it; or gives a step of it back."""
 
     event_type = "v1.partition.requested"
@@ -216,7 +214,7 @@ class PartitionRequested(Payload):
     requesting_clients: list[str] = []
 
 
-class PartitionJoined(Payload):
+class PartitionJoined(Payload, frozen=True, kw_only=True):
     """Another build waits for the attempt under way."""
 
     event_type = "v1.partition.joined"
@@ -224,7 +222,7 @@ class PartitionJoined(Payload):
     requesting_clients: list[str] = []
 
 
-class PartitionScheduled(Payload):
+class PartitionScheduled(Payload, frozen=True, kw_only=True):
     """A job run was chosen that will make the partition."""
 
     event_type = "v1.partition.scheduled"
@@ -235,7 +233,7 @@ class PartitionScheduled(Payload):
     upstream_deps: list[Ref] = []
 
 
-class PartitionBuilding(Payload):
+class PartitionBuilding(Payload, frozen=True, kw_only=True):
     """The job run writes the partition."""
 
     event_type = "v1.partition.building"
@@ -243,7 +241,7 @@ class PartitionBuilding(Payload):
     job_run_id: JobRunId | None = None
 
 
-class PartitionAvailable(Payload):
+class PartitionAvailable(Payload, frozen=True, kw_only=True):
     """The partition can be read."""
 
     event_type = "v1.partition.available"
@@ -252,7 +250,7 @@ class PartitionAvailable(Payload):
     manifest: Manifest | None = None
 
 
-class PartitionDelegated(Payload):
+class PartitionDelegated(Payload, frozen=True, kw_only=True):
     """Another instance makes it."""
 
     event_type = "v1.partition.delegated"
@@ -261,7 +259,7 @@ class PartitionDelegated(Payload):
     delegated_to_build: BuildId | None = None
 
 
-class PartitionFailed(Payload):
+class PartitionFailed(Payload, frozen=True, kw_only=True):
     """The attempt ended badly."""
 
     event_type = "v1.partition.failed"
@@ -270,7 +268,7 @@ class PartitionFailed(Payload):
     reason: str | None = None
 
 
-class PartitionStale(Payload):
+class PartitionStale(Payload, frozen=True, kw_only=True):
     """What is there is older than what it was made from."""
 
     event_type = "v1.partition.stale"
@@ -278,14 +276,14 @@ class PartitionStale(Payload):
     cause_partition: Ref | None = None
 
 
-class PartitionRemoved(Payload):
+class PartitionRemoved(Payload, frozen=True, kw_only=True):
     """The data is gone."""
 
     event_type = "v1.partition.removed"
     reason: str | None = None
 
 
-class PartitionObserved(Payload):
+class PartitionObserved(Payload, frozen=True, kw_only=True):
     """A partition made outside any graph here was found."""
 
     event_type = "v1.partition.observed"
@@ -294,7 +292,7 @@ class PartitionObserved(Payload):
     upstream_deps: list[Ref] = []
 
 
-class LogCreated(Payload):
+class LogCreated(Payload, frozen=True, kw_only=True):
     """Record 0 of every log."""
 
     event_type = "v1.system.log_created"
@@ -303,14 +301,14 @@ class LogCreated(Payload):
     lifecycle_version: Annotated[int, Meta(ge=1)]
 
 
-class LifecycleAdopted(Payload):
+class LifecycleAdopted(Payload, frozen=True, kw_only=True):
     """From the next index on another lifecycle governs."""
 
     event_type = "v1.system.lifecycle_adopted"
     lifecycle_version: Annotated[int, Meta(ge=1)]
 
 
-class SnapshotTaken(Payload):
+class SnapshotTaken(Payload, frozen=True, kw_only=True):
     """A snapshot of everything below an index exists."""
 
     event_type = "v1.system.snapshot_taken"
@@ -319,7 +317,7 @@ class SnapshotTaken(Payload):
     content_digest: str | None = None
 
 
-class Vacuumed(Payload):
+class Vacuumed(Payload, frozen=True, kw_only=True):
     """Superseded events below the horizon were removed."""
 
     event_type = "v1.system.vacuumed"
@@ -329,8 +327,7 @@ class Vacuumed(Payload):
 
 
 PAYLOADS: Final[Mapping[str, type[Payload]]] = {
-    cls.event_type: cls
-    for cls in cast("list[type[Payload]]", Payload.__subclasses__())
+    cls.event_type: cls for cls in cast("list[type[Payload]]", Payload.__subclasses__())
 }
 """Payload class of every event type of lifecycle version 1."""
 

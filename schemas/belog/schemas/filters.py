@@ -17,10 +17,21 @@ from belog.schemas.lifecycle import KINDS
 from belog.schemas.limits import FILTER_TERMS_MAX, REF_BYTES_MAX
 from belog.schemas.payload import JsonValue, decode_payload
 
-__all__ = ["ALL", "NO_TERMS", "EventFilter", "JobTerms", "Matcher", "Terms", "glob_regex", "terms_of"]
+__all__ = [
+    "ALL",
+    "NO_TERMS",
+    "EventFilter",
+    "JobTerms",
+    "Matcher",
+    "Terms",
+    "glob_regex",
+    "terms_of",
+]
 
 
-class EventFilter(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class EventFilter(
+    Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
     """Terms of one field are alternatives, fields are joined by *and*; the empty filter matches all.
 
     Ranges are half open: from inclusive, to exclusive, microseconds since the epoch, UTC.
@@ -62,7 +73,9 @@ JobTerms = Callable[[str], Terms | None]
 """The terms of a job run's first event, by its id; None if there is none."""
 
 
-def terms_of(event: Event, job_terms: JobTerms, body: Mapping[str, JsonValue] | None = None) -> Terms:
+def terms_of(
+    event: Event, job_terms: JobTerms, body: Mapping[str, JsonValue] | None = None
+) -> Terms:
     """Return what an event concerns.
 
     Args:

@@ -81,6 +81,8 @@ class Record(Struct, frozen=True, gc=False):
     """Ingest time as the backend gives it, microseconds since the epoch, UTC."""
     value: bytes | None
     """None: a tombstone, or a position whose record was removed."""
+    key: bytes | None = None
+    """What compaction goes by; ordered logs only."""
 
 
 class SubjectState(Struct, frozen=True, gc=False):
@@ -538,5 +540,3 @@ class Overlay:
     def __bool__(self) -> bool:
         """Whether anything is added."""
         return bool(self._subjects)
-
-

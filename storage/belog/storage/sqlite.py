@@ -1,0 +1,419 @@
+"""A log in one SQLite file: the embedded default.
+
+WAL mode with `synchronous=FULL`: an append is on disk when it returns, and readers do not wait for
+writers. Indices are explicit primary keys, so there is never a gap, and no reader can see one event before
+an earlier one. Several processes may have the file open at once; writers take turns on SQLite's write lock.
+
+Table `belog_meta` names the format and the log, table `belog_records` holds
+`idx INTEGER PRIMARY KEY, created_at INTEGER, value BLOB`.
+
+Source: https://www.sqlite.org/wal.html, https://www.sqlite.org/pragma.html#pragma_synchronous
+"""
+
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+from urllib.parse import unquote, urlsplit
+from uuid import UUID
+
+from belog.schemas.envelope import Event, StoredEvent, decode_event, encode_event
+from belog.schemas.errors import (
+    BelogError,
+    Closed,
+    Corrupt,
+    IndexConflict,
+    InvalidUri,
+    NewerFormat,
+    NotFound,
+    Unavailable,
+    Unsupported,
+)
+from belog.schemas.filters import ALL, EventFilter, Matcher
+from belog.schemas.fold import Record
+from belog.schemas.limits import PAGE_EVENTS_MAX
+from belog.storage.creation import (
+    check_copied,
+    check_identity,
+    log_created,
+    new_uuid,
+    now_us,
+    refuse_replica_append,
+    require_end,
+)
+from belog.storage.interface import (
+    SCAN_RECORDS_MAX,
+    Capabilities,
+    ConditionalLog,
+    CopiedRecord,
+    EventPage,
+    LogEnd,
+    LogIdentity,
+    Receipt,
+    Statistics,
+    VacuumReport,
+    check_batch,
+    check_page,
+)
+from belog.storage.judged import JudgedView
+from belog.storage.touch import TOUCH_RECORDS_MAX, touches
+
+__all__ = ["SqliteLog"]
+
+FORMAT_VERSION: Final = 1
+LOCK_WAIT_S: Final = 30.0
+"""Longest wait for another process's write transaction, seconds: hundreds of the longest batches."""
+POLL_S: Final = 0.01
+"""How often a waiting reader looks for another process's commit, seconds: `PRAGMA data_version` costs
+about 2 µs, and 10 ms is far below what "within seconds" allows."""
+
+_SCHEMA: Final = """
+CREATE TABLE belog_meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE belog_records (
+    idx INTEGER PRIMARY KEY,
+    created_at INTEGER NOT NULL,
+    value BLOB NOT NULL
+);
+"""
+_INSERT: Final = "INSERT INTO belog_records (idx, created_at, value) VALUES (?, ?, ?)"
+_LAST: Final = "SELECT idx, created_at FROM belog_records ORDER BY idx DESC LIMIT 1"
+_SCAN: Final = (
+    "SELECT idx, created_at, value FROM belog_records WHERE idx >= ? ORDER BY idx LIMIT ?"
+)
+
+
+class SqliteLog(ConditionalLog):
+    """See the module's docstring. Thread-safe: one connection writes, each reading thread has its own."""
+
+    capabilities = Capabilities(conditional_append=True, explicit_index=True)
+
+    def __init__(self, path: Path | str, *, clock: Callable[[], int] = now_us) -> None:
+        """Name a file; nothing is opened or created before `initialize`.
+
+        Args:
+            path: The database file.
+            clock: Gives the ingest time, microseconds since the epoch.
+        """
+        self.path = Path(path)
+        self.name = f"sqlite:///{self.path}"
+        self._clock = clock
+        self._write_lock = threading.Lock()
+        self._writer: sqlite3.Connection | None = None
+        self._local = threading.local()
+        self._readers: list[sqlite3.Connection] = []
+        self._readers_lock = threading.Lock()
+        self._committed = threading.Condition()
+        self._identity: LogIdentity | None = None
+        self._closed = False
+        self._view = JudgedView(self.scan, self.name)
+
+    # --- life
+
+    def initialize(
+        self, *, instance: str = "local", log_id: UUID | None = None, replica: bool = False
+    ) -> LogIdentity:
+        """See `EventLog.initialize`.
+
+        Raises:
+            InvalidUri: The file is there and is something else, or its folder is not there.
+        """
+        with self._write_lock:
+            self._check_open()
+            if self._identity is None:
+                if not self.path.parent.is_dir():
+                    msg = f"the folder of {self.path} does not exist"
+                    raise InvalidUri(msg, log=self.name, hint="create it first")
+                self._writer = self._writer or self._connect()
+                self._identity = self._open_or_create(self._writer, instance, log_id, replica)
+            check_identity(self._identity, log_id, replica=replica, name=self.name)
+            return self._identity
+
+    def _connect(self) -> sqlite3.Connection:
+        try:
+            connection = sqlite3.connect(
+                self.path, timeout=LOCK_WAIT_S, isolation_level=None, check_same_thread=False
+            )
+        except sqlite3.Error as error:
+            raise self._unavailable(error) from error
+        try:
+            connection.execute("PRAGMA synchronous=FULL")
+            # Read before anything is written: a file that is something else stays as it is.
+            connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        except sqlite3.Error as error:
+            connection.close()
+            raise self._unavailable(error) from error
+        return connection
+
+    def _unavailable(self, error: sqlite3.Error) -> BelogError:
+        text = str(error)
+        if "not a database" in text:
+            msg = f"{self.path} is a file of another kind"
+            return InvalidUri(msg, log=self.name)
+        if "malformed" in text:
+            return Corrupt(f"the database is damaged: {text}", log=self.name)
+        if "full" in text or "disk I/O" in text:
+            return Unavailable(f"nothing was written: {text}", log=self.name, hint="make room")
+        return Unavailable(f"SQLite: {text}", log=self.name)
+
+    def _open_or_create(
+        self,
+        connection: sqlite3.Connection,
+        instance: str,
+        log_id: UUID | None,
+        replica: bool,  # noqa: FBT001 - private
+    ) -> LogIdentity:
+        tables = self._tables(connection)
+        if "belog_meta" not in tables:
+            if tables:
+                msg = f"{self.path} is a database of another program"
+                raise InvalidUri(msg, log=self.name, hint="name a new file")
+            connection.execute("PRAGMA journal_mode=WAL")
+            with self._transaction(connection):
+                # Another process may have been faster between the look and the lock.
+                if "belog_meta" not in self._tables(connection):
+                    self._create(connection, LogIdentity(log_id or new_uuid(), instance, replica))
+        meta = dict(connection.execute("SELECT name, value FROM belog_meta").fetchall())
+        if int(meta["format_version"]) > FORMAT_VERSION:
+            msg = f"the file has format version {meta['format_version']}, known is {FORMAT_VERSION}"
+            raise NewerFormat(msg, log=self.name, hint="open it with a newer belog")
+        return LogIdentity(UUID(meta["log_id"]), meta["instance"], meta["replica"] == "1")
+
+    @staticmethod
+    def _tables(connection: sqlite3.Connection) -> set[str]:
+        return {row[0] for row in connection.execute("SELECT name FROM sqlite_master")}
+
+    def _create(self, connection: sqlite3.Connection, identity: LogIdentity) -> None:
+        for statement in _SCHEMA.strip().split(";\n"):
+            connection.execute(statement.rstrip(";"))
+        connection.executemany(
+            "INSERT INTO belog_meta (name, value) VALUES (?, ?)",
+            [
+                ("format_version", str(FORMAT_VERSION)),
+                ("log_id", str(identity.log_id)),
+                ("instance", identity.instance),
+                ("replica", "1" if identity.is_replica else "0"),
+            ],
+        )
+        if not identity.is_replica:
+            now = self._clock()
+            event = log_created(identity.log_id, identity.instance, now)
+            connection.execute(_INSERT, (0, now, encode_event(event)))
+
+    def close(self) -> None:
+        """See `EventLog.close`."""
+        with self._write_lock, self._readers_lock:
+            self._closed = True
+            for connection in [*self._readers, *([self._writer] if self._writer else [])]:
+                connection.close()
+            self._readers.clear()
+            self._writer = None
+        with self._committed:
+            self._committed.notify_all()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            msg = "the log was closed"
+            raise Closed(msg, log=self.name)
+
+    # --- raw records
+
+    def _reader(self) -> sqlite3.Connection:
+        self._check_open()
+        connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
+        if connection is None:
+            if self._identity is None:
+                msg = "the log was not initialized"
+                raise NotFound(msg, log=self.name, hint="call initialize() first")
+            connection = self._connect()
+            with self._readers_lock:
+                self._readers.append(connection)
+            self._local.connection = connection
+        return connection
+
+    def _fetch(self, sql: str, parameters: Sequence[object]) -> list[tuple[int, int, bytes]]:
+        try:
+            return self._reader().execute(sql, parameters).fetchall()
+        except sqlite3.ProgrammingError as error:
+            self._check_open()
+            raise self._unavailable(error) from error
+        except sqlite3.Error as error:
+            raise self._unavailable(error) from error
+
+    def next_position(self) -> int:
+        """See `EventLog.next_position`."""
+        rows = self._fetch(_LAST, ())
+        return rows[0][0] + 1 if rows else 0
+
+    def scan(self, since_position: int, limit: int = SCAN_RECORDS_MAX) -> list[Record]:
+        """See `EventLog.scan`."""
+        return [Record(*row) for row in self._fetch(_SCAN, (since_position, limit))]
+
+    def wait(self, position: int, timeout_s: float) -> bool:
+        """See `EventLog.wait`."""
+        deadline = time.monotonic() + timeout_s
+        seen_version = -1
+        while True:
+            (version,) = self._fetch("PRAGMA data_version", ())[0][:1]
+            # Commits through this object's own writer also show: the reader is another connection.
+            if version != seen_version:
+                seen_version = version
+                if self.next_position() > position:
+                    return True
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return False
+            with self._committed:
+                self._committed.wait(min(POLL_S, left))
+            self._check_open()
+
+    # --- events
+
+    @contextmanager
+    def _transaction(self, connection: sqlite3.Connection) -> Iterator[None]:
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.Error as error:
+            raise self._unavailable(error) from error
+        try:
+            yield
+            connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            self._roll_back(connection)
+            raise self._unavailable(error) from error
+        except BaseException:
+            self._roll_back(connection)
+            raise
+
+    @staticmethod
+    def _roll_back(connection: sqlite3.Connection) -> None:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+
+    @contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
+        with self._write_lock:
+            self._check_open()
+            if self._writer is None or self._identity is None:
+                msg = "the log was not initialized"
+                raise NotFound(msg, log=self.name, hint="call initialize() first")
+            with self._transaction(self._writer):
+                yield self._writer
+        with self._committed:
+            self._committed.notify_all()
+
+    def append_batch(
+        self, events: Sequence[Event], *, at: int | None = None, atomic: bool = False
+    ) -> list[Receipt | BelogError]:
+        """See `EventLog.append_batch`; always atomic."""
+        check_batch(events)
+        values = [encode_event(event) for event in events]
+        with self._writing() as connection:
+            next_idx, last_created_at = self._last(connection)
+            if at is not None and at != next_idx:
+                msg = f"the log's next index is {next_idx}, not {at}"
+                raise IndexConflict(msg, next_idx=next_idx, log=self.name)
+            return [*self._insert(connection, events, values, next_idx, last_created_at)]
+
+    def append_unless_touched(self, events: Sequence[Event], *, seen_idx: int) -> list[Receipt]:
+        """See `ConditionalLog.append_unless_touched`."""
+        check_batch(events)
+        values = [encode_event(event) for event in events]
+        with self._writing() as connection:
+            next_idx, last_created_at = self._last(connection)
+            if next_idx > seen_idx:
+                between = connection.execute(_SCAN, (seen_idx, TOUCH_RECORDS_MAX + 1)).fetchall()
+                if len(between) > TOUCH_RECORDS_MAX or touches((r[2] for r in between), events):
+                    msg = "a record in between concerns one of the events"
+                    raise IndexConflict(msg, next_idx=next_idx, log=self.name)
+            return self._insert(connection, events, values, next_idx, last_created_at)
+
+    def _last(self, connection: sqlite3.Connection) -> tuple[int, int]:
+        if self._identity is not None:
+            refuse_replica_append(self._identity, self.name)
+        row = connection.execute(_LAST).fetchone()
+        return (row[0] + 1, row[1]) if row else (0, 0)
+
+    def _insert(
+        self,
+        connection: sqlite3.Connection,
+        events: Sequence[Event],
+        values: Sequence[bytes],
+        next_idx: int,
+        last_created_at: int,
+    ) -> list[Receipt]:
+        created_at = max(self._clock(), last_created_at)
+        connection.executemany(
+            _INSERT, [(next_idx + n, created_at, value) for n, value in enumerate(values)]
+        )
+        return [Receipt(next_idx + n, created_at, event.event_id) for n, event in enumerate(events)]
+
+    def copy_records(self, records: Sequence[CopiedRecord], *, after: int) -> None:
+        """See `EventLog.copy_records`."""
+        check_copied(records, after)
+        with self._writing() as connection:
+            row = connection.execute(_LAST).fetchone()
+            last = row[0] if row else -1
+            if last != after:
+                msg = f"the log's last index is {last}, not {after}"
+                raise IndexConflict(msg, next_idx=last + 1, log=self.name)
+            connection.executemany(_INSERT, [(r.index, r.created_at, r.value) for r in records])
+
+    def read(
+        self, since_idx: int = 0, wanted: EventFilter = ALL, limit: int = PAGE_EVENTS_MAX
+    ) -> EventPage:
+        """See `EventLog.read`.
+
+        A filter by subjects reads the log once to learn what job runs concern; other filters and
+        plain pages cost a scan of the page.
+        """
+        check_page(limit, since_idx)
+        matcher = Matcher(wanted)
+        if self._identity is None or self._identity.is_replica or not matcher.matches_all:
+            return self._view.read(since_idx, wanted, limit)
+        records = self.scan(since_idx, limit + 1)
+        events = tuple(
+            StoredEvent(r.position, r.created_at, decode_event(r.value))
+            for r in records[:limit]
+            if r.value is not None
+        )
+        next_idx = events[-1].index + 1 if events else since_idx
+        return EventPage(events, next_idx, len(records) > limit)
+
+    def get(self, index: int) -> StoredEvent | None:
+        """See `EventLog.get`."""
+        if self._identity is None or self._identity.is_replica:
+            return self._view.get(index)
+        records = self.scan(index, 1)
+        if not records or records[0].position != index or records[0].value is None:
+            return None
+        return StoredEvent(index, records[0].created_at, decode_event(records[0].value))
+
+    def get_by_id(self, event_id: bytes) -> StoredEvent | None:
+        """See `EventLog.get_by_id`; past the window of recent ids it reads the log."""
+        return self._view.get_by_id(event_id)
+
+    def end(self) -> LogEnd:
+        """See `EventLog.end`."""
+        return require_end(self._view.end(), self.name)
+
+    def statistics(self) -> Statistics:
+        """See `EventLog.statistics`."""
+        return self._view.statistics()
+
+    def vacuum(self, before: int, *, dry_run: bool = True) -> VacuumReport:
+        """Refuse: not built for this backend yet."""
+        msg = "this backend keeps everything"
+        raise Unsupported(msg, log=self.name)
+
+
+def from_uri(uri: str) -> SqliteLog:
+    """See `belog.storage.factory`: `sqlite:///relative/path` or `sqlite:////absolute/path`."""
+    parts = urlsplit(uri)
+    path = unquote(parts.path)[1:]
+    if parts.netloc or not path or parts.query or parts.fragment:
+        msg = f"SQLite log URI {uri!r} is not of the form sqlite:///path"
+        raise InvalidUri(msg, hint="three slashes for a relative path, four for an absolute one")
+    return SqliteLog(path)

@@ -30,7 +30,7 @@ def run_pytest(path: Path, *arguments: str) -> str:
         ROOT / "pyproject.toml",
     ]
     done = subprocess.run(
-        [*command, "-p", "no:cacheprovider", *arguments, path],
+        [*command, "-p", "no:cacheprovider", *arguments, str(path)],
         check=False,
         cwd=ROOT,
         capture_output=True,

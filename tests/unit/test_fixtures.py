@@ -27,7 +27,7 @@ def run_pytest(path: Path, *arguments: str) -> str:
         "-p",
         "tests.conftest",
         "-c",
-        ROOT / "pyproject.toml",
+        str(ROOT / "pyproject.toml"),
     ]
     done = subprocess.run(
         [*command, "-p", "no:cacheprovider", *arguments, str(path)],

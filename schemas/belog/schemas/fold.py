@@ -319,6 +319,7 @@ class Fold:
         last_accepted: Index of the last accepted event, -1 for none.
         created_at: Running maximum of the ingest time, microseconds.
         is_replica: Whether the log is a replica.
+        keeps_root: Whether `merkle` is kept; who only judges saves its hashes.
     """
 
     __slots__ = (
@@ -326,6 +327,7 @@ class Fold:
         "_window_ids",
         "created_at",
         "is_replica",
+        "keeps_root",
         "last_accepted",
         "lifecycle",
         "log_id",
@@ -335,8 +337,9 @@ class Fold:
         "subjects",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, *, keeps_root: bool = True) -> None:
         """Start with the empty log."""
+        self.keeps_root = keeps_root
         self.next_position = 0
         self.next_idx = 0
         self.last_accepted = -1
@@ -423,13 +426,45 @@ class Fold:
             if type(verdict) is Accepted:
                 if event.subject_kind == "system":
                     self._govern(event, body or {})
-                self.subjects[event.subject_kind][event.subject_id] = verdict.after
-                self._remember(event.event_id, index)
-                self.merkle.add(value)
-                self.last_accepted = index
-                # Of accepted events only: a void record may vanish, and nothing may depend on it.
-                self.created_at = created_at
+                self._take(event, verdict.after, value, created_at)
         return Outcome(record.position, index, created_at, verdict, event, body)
+
+    def _take(self, event: Event, after: SubjectState, value: bytes, created_at: int) -> None:
+        index = after.index
+        self.subjects[event.subject_kind][event.subject_id] = after
+        window = self._window_ids
+        self._window[event.event_id] = index
+        window.append(event.event_id)
+        if len(window) > DUPLICATE_WINDOW_EVENTS:
+            del self._window[window.popleft()]
+        if self.keeps_root:
+            self.merkle.add(value)
+        self.last_accepted = index
+        # Of accepted events only: a void record may vanish, and nothing may depend on it.
+        self.created_at = created_at
+
+    def confirm(self, event: Event, after: SubjectState, value: bytes, created_at: int) -> int:
+        """Take a writer's own event, judged `Accepted` over this fold, that landed where expected.
+
+        The same as `apply` of its record, without decoding and judging it again. Not for `system`
+        events, which may change what governs.
+
+        Args:
+            event: The event; `after.index` is `next_idx`.
+            after: The state that its verdict gave.
+            value: The record value.
+            created_at: Ingest time as the backend gives it.
+
+        Returns:
+            The ingest time as readers see it.
+        """
+        if after.index != self.next_position or event.subject_kind == "system":
+            msg = f"event at {after.index} does not follow {self.next_position}"
+            raise ValueError(msg)
+        created_at = max(created_at, self.created_at)
+        self._take(event, after, value, created_at)
+        self.next_position = self.next_idx = after.index + 1
+        return created_at
 
     def _govern(self, event: Event, body: Mapping[str, JsonValue]) -> None:
         """Let an accepted system event change what governs the log; raise before any change."""
@@ -467,12 +502,6 @@ class Fold:
             self.is_replica = True
             self.next_idx = index + 1
         return outcome
-
-    def _remember(self, event_id: bytes, index: int) -> None:
-        self._window[event_id] = index
-        self._window_ids.append(event_id)
-        if len(self._window_ids) > DUPLICATE_WINDOW_EVENTS:
-            del self._window[self._window_ids.popleft()]
 
     def _pass(self, record: Record) -> None:
         self.next_position = record.position + 1

@@ -17,6 +17,7 @@ MODULE_LINES_MAX = 500
 MACHINE_PATH = re.compile("|".join(f"/{folder}/" for folder in ("work", "farm", "root")))
 SLEEPS = {"time.sleep", "asyncio.sleep"}
 SKIPS = {
+    "pytest.importorskip",
     "pytest.skip",
     "pytest.xfail",
     "pytest.mark.skip",

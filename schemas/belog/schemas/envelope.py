@@ -115,12 +115,12 @@ def parse_avro_schema(source: str, version: int) -> AvroSchema:
     return AvroSchema(version, header, fastavro.parse_schema(bare), source)
 
 
-def _without_logical_types(node: Any) -> Any:
+def _without_logical_types(node: object) -> Any:  # noqa: ANN401 - JSON of any shape
     if isinstance(node, dict):
         fields = cast("dict[str, Any]", node)
         return {k: _without_logical_types(v) for k, v in fields.items() if k != "logicalType"}
     if isinstance(node, list):
-        return [_without_logical_types(item) for item in cast("list[Any]", node)]
+        return [_without_logical_types(item) for item in cast("list[object]", node)]
     return node
 
 
@@ -231,7 +231,8 @@ def decode_event(value: bytes, schemas: WriterSchemas = _READABLE) -> Event:
     """Read a record value.
 
     Raises:
-        Corrupt: Not an envelope: another magic, cut off, text that is not UTF-8, bytes after its end.
+        Corrupt: Not an envelope: another magic, cut off, text that is not UTF-8, bytes after
+            its end.
         NewerFormat: An Avro single object whose schema this software does not know.
     """
     if value[:HEADER_BYTES] == _HEADER:
@@ -347,7 +348,9 @@ def _decode_resolved(value: bytes, schema: AvroSchema) -> Event:
     stream = io.BytesIO(value)
     stream.seek(HEADER_BYTES)
     try:
-        fields = fastavro.schemaless_reader(stream, schema.parsed, _ENVELOPE.parsed)
+        fields = fastavro.schemaless_reader(  # pyright: ignore[reportUnknownMemberType] - untyped
+            stream, schema.parsed, _ENVELOPE.parsed
+        )
     except Exception as error:  # fastavro raises whatever the bytes lead it into
         msg = f"record is not an envelope of schema version {schema.version}: {error}"
         raise Corrupt(msg) from error

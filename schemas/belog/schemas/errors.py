@@ -31,8 +31,9 @@
     ├── ReplicaRefused          a write that replica mode does not take
     └── Diverged                two views of one log differ
 
-Two flags decide what code does. `retriable`: the same call may succeed later, so retry with a bounded
-back-off. `deterministic`: the same input will fail again, so record it and go on. Neither: stop.
+Two flags decide what code does. `retriable`: the same call may succeed later, so retry with a
+bounded back-off. `deterministic`: the same input will fail again, so record it and go on.
+Neither: stop.
 `status_of` maps each class to its HTTP status, gRPC code and exit code.
 """
 

@@ -8,26 +8,17 @@ never refused for its payload, so that older software keeps newer fields.
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Final, cast
+from typing import Annotated, ClassVar, Final, cast
 from uuid import UUID
 
 import msgspec
 from msgspec import Meta, Struct
 
+from belog.schemas.checks import check_id, check_int, check_subject_id, check_value, uuid_bytes
 from belog.schemas.envelope import Event, encode_event
 from belog.schemas.errors import InvalidEvent, LimitExceeded
 from belog.schemas.lifecycle import KINDS, SubjectKind, kind_of_type
-from belog.schemas.limits import (
-    ACTOR_BYTES_MAX,
-    BUILD_ID_BYTES_MAX,
-    EVENT_BYTES_MAX,
-    EVENT_TYPE_BYTES_MAX,
-    JOB_RUN_ID_BYTES_MAX,
-    LIST_ITEMS_MAX,
-    METADATA_ITEMS_MAX,
-    REF_BYTES_MAX,
-    TEXT_BYTES_MAX,
-)
+from belog.schemas.limits import ACTOR_BYTES_MAX, EVENT_BYTES_MAX, EVENT_TYPE_BYTES_MAX
 from belog.schemas.payload import JsonValue, digest, encode_payload
 
 __all__ = [
@@ -327,37 +318,11 @@ class Vacuumed(Payload, frozen=True, kw_only=True):
 
 
 PAYLOADS: Final[Mapping[str, type[Payload]]] = {
-    cls.event_type: cls for cls in cast("list[type[Payload]]", Payload.__subclasses__())
+    cls.event_type: cls for cls in Payload.__subclasses__()
 }
 """Payload class of every event type of lifecycle version 1."""
 
 _TYPE: Final = re.compile(r"v[0-9]+(\.[a-z][a-z0-9_]*)+")
-_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-_INT64_MAX: Final = 2**63 - 1
-_REF_FIELDS: Final = frozenset(
-    {
-        "requested_partitions",
-        "outputs",
-        "inputs",
-        "upstream_deps",
-        "cause_partition",
-        "ref",
-    }
-)
-_BYTES_MAX: Final[Mapping[str, tuple[str, int]]] = {
-    **dict.fromkeys(_REF_FIELDS, ("REF_BYTES_MAX", REF_BYTES_MAX)),
-    **dict.fromkeys(
-        ("build_request_id", "delegated_to_build", "available_from_build"),
-        ("BUILD_ID_BYTES_MAX", BUILD_ID_BYTES_MAX),
-    ),
-    "job_run_id": ("JOB_RUN_ID_BYTES_MAX", JOB_RUN_ID_BYTES_MAX),
-}
-_SUBJECT_BYTES_MAX: Final[Mapping[SubjectKind, tuple[str, int]]] = {
-    "build": ("BUILD_ID_BYTES_MAX", BUILD_ID_BYTES_MAX),
-    "partition": ("REF_BYTES_MAX", REF_BYTES_MAX),
-    "job_run": ("JOB_RUN_ID_BYTES_MAX", JOB_RUN_ID_BYTES_MAX),
-    "system": ("BUILD_ID_BYTES_MAX", BUILD_ID_BYTES_MAX),
-}
 
 
 def new_event(
@@ -391,31 +356,16 @@ def new_event(
             character.
         LimitExceeded: A field or the whole is larger than its bound.
     """
-    if isinstance(payload, Payload):
-        event_type = payload.event_type
-        if body is not None:
-            msg = "a typed payload and a body were both given"
-            raise InvalidEvent(msg)
-        body = cast("dict[str, JsonValue]", msgspec.to_builtins(payload))
-    else:
-        event_type = payload
-        body = {} if body is None else body
-    _check_type(event_type)
-    cls = PAYLOADS.get(event_type)
-    if cls is not None:
-        body = _checked_body(cls, body)
+    event_type, body = _type_and_body(payload, body)
     kind = _kind(event_type, subject_kind)
-    _check_id("subject id", subject_id, *_SUBJECT_BYTES_MAX[kind])
-    _check_id("actor", actor, "ACTOR_BYTES_MAX", ACTOR_BYTES_MAX)
-    if not -_INT64_MAX <= occurred_at <= _INT64_MAX:
-        msg = f"occurred_at is out of range: {occurred_at}"
-        raise InvalidEvent(msg)
-    if expected is not None and not -1 <= expected <= _INT64_MAX:
-        msg = f"expected is out of range: {expected}"
-        raise InvalidEvent(msg)
+    check_subject_id(kind, subject_id)
+    check_id("actor", actor, "ACTOR_BYTES_MAX", ACTOR_BYTES_MAX)
+    check_int("occurred_at", occurred_at, -(2**63))
+    if expected is not None:
+        check_int("expected", expected, -1)
     data = encode_payload(body)
     event = Event(
-        _uuid_bytes("event_id", event_id),
+        uuid_bytes("event_id", event_id),
         event_type,
         kind,
         subject_id,
@@ -423,7 +373,7 @@ def new_event(
         occurred_at,
         data,
         digest(data),
-        None if caused_by is None else _uuid_bytes("caused_by", caused_by),
+        None if caused_by is None else uuid_bytes("caused_by", caused_by),
         expected,
     )
     if len(data) > EVENT_BYTES_MAX // 2 and (size := len(encode_event(event))) > EVENT_BYTES_MAX:
@@ -433,16 +383,39 @@ def new_event(
     return event
 
 
-def _uuid_bytes(name: str, value: bytes | UUID) -> bytes:
-    if isinstance(value, UUID):
-        return value.bytes
-    if len(value) != 16:
-        msg = f"{name} has {len(value)} bytes, a UUID has 16"
+def _type_and_body(
+    payload: Payload | str, body: Mapping[str, JsonValue] | None
+) -> tuple[str, Mapping[str, JsonValue]]:
+    if isinstance(payload, Payload):
+        if body is not None:
+            msg = "a typed payload and a body were both given"
+            raise InvalidEvent(msg)
+        return payload.event_type, _checked_body(type(payload), _builtins(payload))
+    _check_type(payload)
+    plain = _map({} if body is None else body)
+    cls = PAYLOADS.get(payload)
+    return payload, plain if cls is None else _checked_body(cls, plain)
+
+
+def _map(given: object) -> Mapping[str, JsonValue]:
+    if not isinstance(given, Mapping):
+        msg = f"the body is not a map but {type(given).__name__}"
         raise InvalidEvent(msg)
-    return value
+    return cast("Mapping[str, JsonValue]", given)
 
 
-def _check_type(event_type: str) -> None:
+def _builtins(payload: Payload) -> dict[str, JsonValue]:
+    try:
+        return cast("dict[str, JsonValue]", msgspec.to_builtins(payload, builtin_types=(bytes,)))
+    except (TypeError, ValueError, OverflowError) as error:
+        msg = f"payload of {payload.event_type}: {error}"
+        raise InvalidEvent(msg) from error
+
+
+def _check_type(event_type: object) -> None:
+    if not isinstance(event_type, str):
+        msg = f"the event type is not text but {type(event_type).__name__}"
+        raise InvalidEvent(msg)
     if len(event_type) > EVENT_TYPE_BYTES_MAX:
         raise LimitExceeded(
             "event type",
@@ -476,65 +449,13 @@ def _kind(event_type: str, given: SubjectKind | None) -> SubjectKind:
     return kind
 
 
-def _check_id(what: str, value: str, limit: str, bytes_max: int) -> None:
-    if not value:
-        msg = f"{what} is empty"
-        raise InvalidEvent(msg)
-    try:
-        size = len(value.encode())
-    except UnicodeEncodeError as error:
-        msg = f"{what} is not text that UTF-8 can hold"
-        raise InvalidEvent(msg) from error
-    if size > bytes_max:
-        raise LimitExceeded(what, limit=limit, limit_value=bytes_max, value=size)
-    if _CONTROL.search(value):
-        msg = f"{what} holds a control character: {value!r}"
-        raise InvalidEvent(msg)
-
-
 def _checked_body(cls: type[Payload], body: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
     try:
         typed = msgspec.convert(dict(body), cls)
     except msgspec.ValidationError as error:
         msg = f"payload of {cls.event_type}: {error}"
         raise InvalidEvent(msg) from error
-    plain = cast("dict[str, JsonValue]", msgspec.to_builtins(typed))
+    plain = _builtins(typed)
     for name, value in plain.items():
-        _check_value(name, value)
+        check_value(name, value)
     return plain
-
-
-def _check_value(name: str, value: Any) -> None:
-    if isinstance(value, str):
-        if name in _BYTES_MAX:
-            _check_id(name, value, *_BYTES_MAX[name])
-            return
-        try:
-            size = len(value) if value.isascii() else len(value.encode())
-        except UnicodeEncodeError as error:
-            msg = f"{name} is not text that UTF-8 can hold"
-            raise InvalidEvent(msg) from error
-        if size > TEXT_BYTES_MAX:
-            raise LimitExceeded(
-                name, limit="TEXT_BYTES_MAX", limit_value=TEXT_BYTES_MAX, value=size
-            )
-    elif isinstance(value, list):
-        items = cast("list[Any]", value)
-        if len(items) > LIST_ITEMS_MAX:
-            raise LimitExceeded(
-                name, limit="LIST_ITEMS_MAX", limit_value=LIST_ITEMS_MAX, value=len(items)
-            )
-        for item in items:
-            _check_value(name, item)
-    elif isinstance(value, dict):
-        fields = cast("dict[str, Any]", value)
-        if len(fields) > METADATA_ITEMS_MAX:
-            raise LimitExceeded(
-                name,
-                limit="METADATA_ITEMS_MAX",
-                limit_value=METADATA_ITEMS_MAX,
-                value=len(fields),
-            )
-        for key, item in fields.items():
-            _check_value("metadata key", key)
-            _check_value(key if name != "metadata" else "metadata", item)

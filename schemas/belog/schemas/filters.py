@@ -1,8 +1,9 @@
 """Which events a reader wants, and which subjects an event concerns.
 
-An event *concerns* its own subject and the subjects its payload names: a partition's event its build
-and job run, a build request's arrival the partitions it asks for, a job run's event everything
-that its first event named (outputs, build, task, label), also where the later payload no longer says so.
+An event *concerns* its own subject and the subjects its payload names: a partition's event its
+build and job run, a build request's arrival the partitions it asks for, a job run's event
+everything that its first event named (outputs, build, task, label), also where the later payload
+no longer says so.
 """
 
 import re
@@ -32,7 +33,7 @@ __all__ = [
 class EventFilter(
     Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
 ):
-    """Terms of one field are alternatives, fields are joined by *and*; the empty filter matches all.
+    """Terms of one field are alternatives, fields are joined by *and*; the empty one matches all.
 
     Ranges are half open: from inclusive, to exclusive, microseconds since the epoch, UTC.
     """
@@ -132,7 +133,8 @@ def glob_regex(pattern: str) -> str:
     'data://[^/]*/who/.*'
 
     Raises:
-        InvalidFilter: A bracket that is not closed or is empty, or a pattern over the length of a ref.
+        InvalidFilter: A bracket that is not closed or is empty.
+        LimitExceeded: The pattern is longer than a ref may be.
     """
     if len(pattern) > REF_BYTES_MAX:
         raise LimitExceeded(

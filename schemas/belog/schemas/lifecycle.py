@@ -84,7 +84,8 @@ class Lifecycle:
     """Attempt events that any build may send to another build's attempt."""
     targets: Mapping[tuple[str, str], str] = field(init=False)
     """`(state, event type)` → state after it; the lookup the verdict makes."""
-    event_types: frozenset[str] = field(init=False)
+    kinds: Mapping[str, SubjectKind] = field(init=False)
+    """Event type → the kind of subject it moves; the types that this version knows."""
 
     def __post_init__(self) -> None:
         """Flatten the rows into the lookup table."""
@@ -94,11 +95,11 @@ class Lifecycle:
                 for source in row.sources:
                     targets[source, row.event_type] = source if row.target is None else row.target
         object.__setattr__(self, "targets", targets)
-        types = frozenset(row.event_type for rows in self.machines.values() for row in rows)
-        object.__setattr__(self, "event_types", types)
+        kinds = {row.event_type: kind for kind, rows in self.machines.items() for row in rows}
+        object.__setattr__(self, "kinds", kinds)
 
     def allowed(self, kind: SubjectKind, state: str) -> tuple[str, ...]:
-        """Return the event types that are legal for a subject of `kind` in `state`, in table order."""
+        """Return the event types legal for a subject of `kind` in `state`, in table order."""
         return tuple(r.event_type for r in self.machines[kind] if state in r.sources)
 
     def states(self, kind: SubjectKind) -> tuple[str, ...]:
@@ -137,7 +138,7 @@ _JOB_RUN: Final = (
 _PARTITION: Final = (
     Row(
         "v1.partition.requested",
-        # From the last three it is the owner giving the step back: its job was cancelled or skipped.
+        # From the last three the owner gives a step back: its job was cancelled or skipped.
         (
             NEVER_SEEN,
             "available",

@@ -69,4 +69,5 @@ DUPLICATE_WINDOW_EVENTS: Final = 65_536
 two programs with different windows would judge a late retry differently."""
 
 DUPLICATE_SUBJECT_EVENTS: Final = 4
-"""Accepted events of each subject whose ids are remembered beyond the window. Part of the format."""
+"""Accepted events of each subject whose ids are remembered beyond the window. Part of the format,
+as the window is."""

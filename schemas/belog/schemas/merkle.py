@@ -28,7 +28,7 @@ class MerkleRange:
     __slots__ = ("_peaks", "size")
 
     def __init__(self, size: int = 0, peaks: Sequence[bytes] = ()) -> None:
-        """Restore a range; `peaks` holds one hash per bit set in `size`, the largest subtree first."""
+        """Restore a range; `peaks` holds one hash per bit of `size`, the largest subtree first."""
         if len(peaks) != size.bit_count():
             msg = f"a range of {size} leaves has {size.bit_count()} peaks, not {len(peaks)}"
             raise ValueError(msg)

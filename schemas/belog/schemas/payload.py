@@ -5,7 +5,7 @@ map keys in bytewise order of their encodings, floats in their shortest exact fo
 have equal bytes, so they can be digested, compared and signed.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, cast
 
 import cbor2
@@ -19,7 +19,7 @@ JsonValue = None | bool | int | float | str | bytes | list["JsonValue"] | dict[s
 """What a payload may hold: text keys, and values with one CBOR form each."""
 
 DEPTH_MAX: Final = 16
-"""Nesting of a payload, levels: OpenLineage facets reach 9; a bound keeps decoding off the stack."""
+"""Nesting of a payload, levels: OpenLineage facets reach 9; decoding must stay off the stack."""
 
 _INT_MIN: Final = -(2**63)
 _INT_MAX: Final = 2**63 - 1
@@ -30,20 +30,24 @@ def encode_payload(payload: Mapping[str, JsonValue]) -> bytes:
 
     Raises:
         InvalidEvent: A key that is not text, a value of a type without a canonical form, an
-            integer outside 64 bits, or nesting deeper than `DEPTH_MAX`.
+            integer outside 64 bits, text that UTF-8 cannot hold, or more than `DEPTH_MAX` maps
+            and lists within each other.
 
     Source: RFC 8949 §4.2.1.
 
     >>> encode_payload({"b": 1, "a": "x"}).hex()
     'a261616178616201'
     """
-    if _is_plain(payload):
-        # Text keys of the same length class sort by length first, then bytewise: the order of
-        # their encodings. Without floats and nested maps the plain encoder is canonical.
-        ordered = dict(sorted(payload.items(), key=_key_order))
-        return cbor2.dumps(ordered)
-    _check(payload, 0)
-    return cbor2.dumps(payload, canonical=True)
+    try:
+        if _is_plain(payload):
+            # Text keys of the same length class sort by length first, then bytewise: the order of
+            # their encodings. Without floats and nested maps the plain encoder is canonical.
+            ordered = dict(sorted(payload.items(), key=_key_order))
+            return cbor2.dumps(ordered)
+        return cbor2.dumps(_checked(payload, 0), canonical=True)
+    except UnicodeEncodeError as error:
+        msg = "payload has text that UTF-8 cannot hold"
+        raise InvalidEvent(msg) from error
 
 
 def _key_order(item: tuple[str, JsonValue]) -> tuple[int, bytes]:
@@ -69,26 +73,32 @@ def _is_plain(payload: Mapping[str, JsonValue]) -> bool:
     return True
 
 
-def _check(value: object, depth: int) -> None:
-    if depth > DEPTH_MAX:
+def _checked(value: object, depth: int) -> JsonValue:
+    """Return a copy made of plain types only."""
+    if depth >= DEPTH_MAX and isinstance(value, (Mapping, list)):
         msg = f"payload is nested deeper than {DEPTH_MAX} levels"
         raise InvalidEvent(msg)
     if isinstance(value, Mapping):
+        plain: dict[str, JsonValue] = {}
         for key, item in cast("Mapping[object, object]", value).items():
             if not isinstance(key, str):
                 msg = f"payload has a key that is not text: {key!r}"
                 raise InvalidEvent(msg)
-            _check(item, depth + 1)
-    elif isinstance(value, list):
-        for item in cast("list[object]", value):
-            _check(item, depth + 1)
-    elif isinstance(value, int) and not isinstance(value, bool):
+            plain[str(key)] = _checked(item, depth + 1)
+        return plain
+    if isinstance(value, list):
+        return [_checked(item, depth + 1) for item in cast("list[object]", value)]
+    if isinstance(value, int) and not isinstance(value, bool):
         if not _INT_MIN <= value <= _INT_MAX:
             msg = f"payload has an integer outside 64 bits: {value}"
             raise InvalidEvent(msg)
-    elif value is not None and not isinstance(value, (bool, float, str, bytes)):
-        msg = f"payload has a value of type {type(value).__name__}, which has no canonical form"
-        raise InvalidEvent(msg)
+        return int(value)
+    if isinstance(value, str):
+        return str(value)
+    if value is None or isinstance(value, (bool, float, bytes)):
+        return value
+    msg = f"payload has a value of type {type(value).__name__}, which has no canonical form"
+    raise InvalidEvent(msg)
 
 
 def _refuse_tag(*_: object) -> object:
@@ -96,11 +106,12 @@ def _refuse_tag(*_: object) -> object:
     raise ValueError(msg)
 
 
-_NO_TAGS: Final = dict.fromkeys(
-    # Every tag that the decoder would turn into a Python object by itself.
-    (0, 1, 2, 3, 4, 5, 25, 28, 29, 30, 35, 36, 37, 100, 256, 258, 260, 261, 1004, 43000, 55799),
-    _refuse_tag,
+# Every tag that the decoder would turn into a Python object by itself.
+_TAGS: Final[tuple[int, ...]] = (
+    *(0, 1, 2, 3, 4, 5, 25, 28, 29, 30, 35, 36, 37, 100),
+    *(256, 258, 260, 261, 1004, 43000, 55799),
 )
+_NO_TAGS: Final[Mapping[int, Callable[..., object]]] = dict.fromkeys(_TAGS, _refuse_tag)
 
 
 def decode_payload(data: bytes) -> dict[str, JsonValue]:
@@ -111,7 +122,8 @@ def decode_payload(data: bytes) -> dict[str, JsonValue]:
     the bytes are canonical; the digest binds them as they are.
 
     Raises:
-        Corrupt: Not CBOR of that kind, or not a map with text keys.
+        Corrupt: Not CBOR of that kind, or not a map with text keys, or a value that no payload
+            can be made with: `undefined`, an integer outside 64 bits.
     """
     try:
         value: object = cbor2.loads(
@@ -129,12 +141,33 @@ def decode_payload(data: bytes) -> dict[str, JsonValue]:
     if type(value) is not dict:
         msg = f"payload is not a CBOR map but {type(value).__name__}"
         raise Corrupt(msg)
-    payload = cast("dict[object, JsonValue]", value)
-    for key in payload:
-        if type(key) is not str:
-            msg = "payload has a key that is not text"
+    _check_decoded(cast("object", value))
+    return cast("dict[str, JsonValue]", value)
+
+
+_SCALARS: Final = frozenset({str, bool, float, bytes, type(None)})
+
+
+def _check_decoded(value: object) -> None:
+    kind = type(value)
+    if kind is dict:
+        for key, item in cast("dict[object, object]", value).items():
+            if type(key) is not str:
+                msg = "payload has a key that is not text"
+                raise Corrupt(msg)
+            if type(item) is not str:
+                _check_decoded(item)
+    elif kind is list:
+        for item in cast("list[object]", value):
+            if type(item) is not str:
+                _check_decoded(item)
+    elif kind is int:
+        if not _INT_MIN <= cast("int", value) <= _INT_MAX:
+            msg = "payload has an integer outside 64 bits"
             raise Corrupt(msg)
-    return cast("dict[str, JsonValue]", payload)
+    elif kind not in _SCALARS:
+        msg = "payload has a simple value without a meaning"
+        raise Corrupt(msg)
 
 
 def digest(data: bytes) -> bytes:

@@ -1,1 +1,6 @@
-"""The validating producer and the importers in front of it."""
+"""The validating producer, and importers that make legal event sequences of other sources."""
+
+from belog.producers.pending import Pending
+from belog.producers.producer import Producer
+
+__all__ = ["Pending", "Producer"]

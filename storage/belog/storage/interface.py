@@ -2,16 +2,20 @@
 
 A log is a sequence of records at growing positions. Storage keeps records, orders them, and gives
 them back; it does not decide whether an event is legal. That is done by the verdict
-(`belog.schemas.fold`), which the producer asks before it appends and every reader of raw records asks after.
+(`belog.schemas.fold`), which the producer asks before it appends and every reader of raw records
+asks after.
 
 Two families of backends differ in how writers meet:
 
-- `ConditionalLog`: appends can be conditional on what the log holds (SQLite, PostgreSQL, Delta, files,
+- `ConditionalLog`: appends can be conditional on what the log holds (SQLite, PostgreSQL, Delta,
+files,
   memory). A producer's events are judged before they enter, so no void record exists.
-- `OrderedLog`: appends only say where the record landed (Kafka). Records that lost a race are in the log
+- `OrderedLog`: appends only say where the record landed (Kafka). Records that lost a race are in
+the log
   until a tombstone removes them, so `read` judges what it returns.
 
-Everything here is synchronous. Instances are thread-safe. Positions, indices and cursors count from 0.
+Everything here is synchronous. Instances are thread-safe. Positions, indices and cursors count from
+0.
 """
 
 import threading

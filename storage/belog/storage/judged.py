@@ -71,11 +71,11 @@ class JudgedView:
                 return
 
     def _note(self, record: Record, outcome: Outcome | None) -> None:
-        if outcome is None or outcome.event is None or type(outcome.verdict) is not Accepted:
+        if outcome is None or outcome.event is None or not isinstance(outcome.verdict, Accepted):
             self._rejected.add(record.position)
             kind = "tombstones"
             if outcome is not None:
-                kind = "duplicates" if type(outcome.verdict) is Duplicate else "void"
+                kind = "duplicates" if isinstance(outcome.verdict, Duplicate) else "void"
             self._counts[kind] += 1
             return
         event = outcome.event

@@ -1,0 +1,248 @@
+"""Appending to logs whose appends can be conditional: judge first, then write on condition.
+
+Appends of several threads are written together: whoever finds no leader at work becomes it, takes
+what has queued up, and writes that as one batch; the others wait for their outcome. One append
+alone pays nothing for it.
+"""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from belog.producers.judging import check_same, first_receipt, verdict_on
+from belog.producers.pending import Pending
+from belog.schemas.envelope import Event, StoredEvent, encode_event
+from belog.schemas.errors import BelogError, IndexConflict, LogTruncated, Overloaded
+from belog.schemas.fold import Accepted, Duplicate, Fold, Overlay, SubjectState, conflict_of
+from belog.storage.interface import ConditionalLog, Receipt, fold_log
+
+__all__ = ["GROUP_EVENTS_MAX", "ConditionalAppender"]
+
+GROUP_EVENTS_MAX: Final = 1_000
+"""Events written as one group: a few milliseconds of work, so that the first of a group does not
+wait long for the last."""
+
+RETRY_WAIT_S: Final = 30.0
+"""How long one append goes on after lost comparisons, seconds. Each loss means that another writer
+of the same subject won, so the log as a whole moves on."""
+
+
+class ConditionalAppender:
+    """The writing half of a producer over a `ConditionalLog`. Thread-safe."""
+
+    def __init__(
+        self, log: ConditionalLog, fold: Fold, *, in_flight_max: int, wait_s: float
+    ) -> None:
+        """Write to `log`, judging over `fold`, which this object owns from now on."""
+        self._log = log
+        self._fold = fold
+        self._in_flight_max = in_flight_max
+        self._wait_s = wait_s
+        self._queue: deque[Pending] = deque()
+        self._state = threading.Condition()
+        self._leading = False
+        self._closed = False
+        self._worker: threading.Thread | None = None
+        self._write_lock = threading.RLock()
+
+    # --- the writer's side
+
+    def submit(self, event: Event) -> Pending:
+        """See `Producer.submit_event`; a thread of the appender's own writes the queue."""
+        pending = self._enqueue(event)
+        with self._state:
+            if self._worker is None:
+                self._worker = threading.Thread(
+                    target=self._work, name=f"belog append {self._log.name}", daemon=True
+                )
+                self._worker.start()
+            self._state.notify_all()
+        return pending
+
+    def append(self, event: Event) -> Receipt:
+        """Append one event and wait for its outcome."""
+        pending = self._enqueue(event)
+        while not pending.done() and self._lead():
+            self._write_queue()
+        return pending.result()
+
+    def append_batch(self, events: Sequence[Event], *, atomic: bool) -> list[Receipt | BelogError]:
+        """See `Producer.append_batch`."""
+        with self._write_lock:
+            return self._append(events, atomic=atomic)
+
+    def refresh(self) -> Fold:
+        """Read on to the log's end; return the fold, to be looked at only."""
+        with self._write_lock:
+            return self._catch_up()
+
+    def flush(self, timeout_s: float) -> bool:
+        """Wait until nothing is queued or being written."""
+        with self._state:
+            return self._state.wait_for(lambda: not self._queue and not self._leading, timeout_s)
+
+    def close(self) -> None:
+        """Write what is queued, then end."""
+        with self._state:
+            self._closed = True
+            self._state.notify_all()
+            worker = self._worker
+        if worker is not None:
+            worker.join()
+
+    # --- the queue
+
+    def _enqueue(self, event: Event) -> Pending:
+        pending = Pending(event)
+        with self._state:
+            if len(self._queue) >= self._in_flight_max and not self._state.wait_for(
+                lambda: len(self._queue) < self._in_flight_max, self._wait_s
+            ):
+                msg = f"{self._in_flight_max} events wait to be written, for {self._wait_s} s now"
+                raise Overloaded(msg, log=self._log.name, hint="publish more slowly")
+            self._queue.append(pending)
+        return pending
+
+    def _lead(self) -> bool:
+        """Become the leader, or wait until the present one is done; False if another took over."""
+        with self._state:
+            if self._leading:
+                self._state.wait_for(lambda: not self._leading)
+            if self._leading or not self._queue:
+                return False
+            self._leading = True
+            return True
+
+    def _work(self) -> None:
+        while True:
+            with self._state:
+                self._state.wait_for(lambda: self._closed or bool(self._queue))
+                if not self._queue:
+                    return
+            if self._lead():
+                self._write_queue()
+
+    def _write_queue(self) -> None:
+        """Write one group as the leader and hand over."""
+        with self._state:
+            count = min(len(self._queue), GROUP_EVENTS_MAX)
+            group = [self._queue.popleft() for _ in range(count)]
+            self._state.notify_all()
+        outcomes: Sequence[Receipt | BelogError]
+        try:
+            with self._write_lock:
+                outcomes = self._append([p.event for p in group], atomic=False)
+        except BelogError as error:
+            outcomes = [error] * len(group)
+        finally:
+            with self._state:
+                self._leading = False
+                self._state.notify_all()
+        for pending, outcome in zip(group, outcomes, strict=True):
+            pending.resolve(outcome)
+
+    # --- the log's side
+
+    def _catch_up(self) -> Fold:
+        return fold_log(self._log, self._fold)
+
+    def _append(self, events: Sequence[Event], *, atomic: bool) -> list[Receipt | BelogError]:
+        deadline = time.monotonic() + RETRY_WAIT_S
+        while True:
+            seen_idx = self._catch_up().next_idx
+            judged = self._judge(events)
+            if atomic and judged.errors:
+                raise judged.errors[min(judged.errors)]
+            try:
+                receipts = self._write(judged.chosen, seen_idx)
+            except IndexConflict as error:
+                if error.next_idx < seen_idx:
+                    msg = f"the log ends at {error.next_idx}, {seen_idx} was read"
+                    raise LogTruncated(msg, log=self._log.name) from error
+                if time.monotonic() > deadline:
+                    raise
+                continue
+            self._confirm(judged.chosen, receipts)
+            return judged.outcomes(receipts)
+
+    def _judge(self, events: Sequence[Event]) -> "_Judged":
+        """Judge events one after the other, each over those before it."""
+        overlay = Overlay(self._fold)
+        first_idx = self._fold.next_idx
+        judged = _Judged(len(events))
+        for place, event in enumerate(events):
+            index = first_idx + len(judged.chosen)
+            try:
+                verdict = verdict_on(overlay, event, index)
+                if isinstance(verdict, Accepted):
+                    overlay.add(event, verdict.after)
+                    judged.chosen.append(_Chosen(place, event, verdict.after))
+                elif isinstance(verdict, Duplicate):
+                    if verdict.first_index >= first_idx:
+                        twin = judged.chosen[verdict.first_index - first_idx]
+                        check_same(event, verdict, StoredEvent(verdict.first_index, 0, twin.event))
+                        judged.twins[place] = verdict.first_index - first_idx
+                    else:
+                        judged.receipts[place] = first_receipt(self._log, event, verdict)
+                else:
+                    judged.errors[place] = conflict_of(
+                        event, verdict, index=index, log=self._log.name
+                    )
+            except BelogError as error:
+                if error.retriable:
+                    raise
+                judged.errors[place] = error
+        return judged
+
+    def _write(self, chosen: "Sequence[_Chosen]", seen_idx: int) -> list[Receipt]:
+        if not chosen:
+            return []
+        events = [item.event for item in chosen]
+        if any(e.expected is not None and e.expected >= seen_idx for e in events):
+            # It expects the index that an event of this very batch should get: only there is it
+            # legal.
+            results = self._log.append_batch(events, at=seen_idx, atomic=True)
+            return [r for r in results if isinstance(r, Receipt)]
+        return self._log.append_unless_touched(events, seen_idx=seen_idx)
+
+    def _confirm(self, chosen: "Sequence[_Chosen]", receipts: Sequence[Receipt]) -> None:
+        """Take own events without reading them back, where nobody wrote in between."""
+        for item, receipt in zip(chosen, receipts, strict=True):
+            if receipt.index != self._fold.next_idx or item.event.subject_kind == "system":
+                return
+            value = encode_event(item.event) if self._fold.keeps_root else b""
+            self._fold.confirm(item.event, item.after, value, receipt.created_at)
+
+
+class _Chosen(Struct, frozen=True):
+    """An event that may be written."""
+
+    place: int
+    event: Event
+    after: SubjectState
+
+
+class _Judged:
+    """A batch with what is known of each event by its place, before anything is written."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.chosen: list[_Chosen] = []
+        self.receipts: dict[int, Receipt] = {}
+        self.errors: dict[int, BelogError] = {}
+        self.twins: dict[int, int] = {}
+        """Places whose event stands in the batch before → its number among the chosen."""
+
+    def outcomes(self, written: Sequence[Receipt]) -> list[Receipt | BelogError]:
+        """Return receipt or error of every place, once the chosen ones are written."""
+        found: dict[int, Receipt | BelogError] = {**self.receipts, **self.errors}
+        for item, receipt in zip(self.chosen, written, strict=True):
+            found[item.place] = receipt
+        for place, number in self.twins.items():
+            found[place] = msgspec.structs.replace(written[number], duplicate=True)
+        return [found[place] for place in range(self.count)]

@@ -1,0 +1,78 @@
+"""What every producer asks around a write: the verdict, and what a retry's first attempt was."""
+
+from belog.schemas.envelope import Event, StoredEvent, decode_event
+from belog.schemas.errors import Corrupt, EventIdReused, InvalidEvent
+from belog.schemas.fold import Duplicate, Verdict, View, judge, needs_body
+from belog.schemas.payload import decode_payload, digest
+from belog.storage.interface import EventLog, Receipt
+
+__all__ = ["check_digest", "check_same", "first_receipt", "verdict_on"]
+
+
+def verdict_on(view: View, event: Event, index: int) -> Verdict:
+    """Judge an event of this writer as if it stood at `index`.
+
+    Raises:
+        InvalidEvent: Its payload or digest cannot be in any log.
+    """
+    body = None
+    if needs_body(view.lifecycle, event.event_type):
+        try:
+            body = decode_payload(event.payload)
+        except Corrupt as error:
+            raise InvalidEvent(error.message, subject=event.subject) from error
+    return judge(view, event, body, index)
+
+
+def check_digest(event: Event) -> None:
+    """Refuse an event whose digest is not that of its payload.
+
+    Raises:
+        InvalidEvent: It is not.
+    """
+    if digest(event.payload) != event.payload_digest:
+        msg = "payload_digest is not the BLAKE3 digest of payload"
+        raise InvalidEvent(msg, subject=event.subject)
+
+
+def check_same(event: Event, duplicate: Duplicate, first: StoredEvent) -> None:
+    """Refuse an event id that was accepted with another content.
+
+    A retry has the same type, subject and payload; its time and cause may differ.
+
+    Raises:
+        EventIdReused: The content differs.
+    """
+    same = (
+        first.event.payload_digest == event.payload_digest
+        and first.event.event_type == event.event_type
+        and first.event.subject_id == event.subject_id
+    )
+    if not same:
+        msg = f"event id {event.event_id.hex()} was accepted before with another content"
+        raise EventIdReused(
+            msg,
+            state="",
+            last_index=duplicate.first_index,
+            allowed=(),
+            hint="make a new event id for a new event",
+            index=duplicate.first_index,
+            subject=event.subject,
+        )
+
+
+def first_receipt(log: EventLog, event: Event, duplicate: Duplicate) -> Receipt:
+    """Return the receipt of the first event with this id. Reads one record.
+
+    Its time is 0 where the first event was removed by a vacuum since.
+
+    Raises:
+        EventIdReused: The first event has another content.
+    """
+    records = log.scan(duplicate.first_index, 1)
+    created_at = 0
+    if records and records[0].position == duplicate.first_index and records[0].value is not None:
+        created_at = records[0].created_at
+        first = StoredEvent(duplicate.first_index, created_at, decode_event(records[0].value))
+        check_same(event, duplicate, first)
+    return Receipt(duplicate.first_index, created_at, event.event_id, duplicate=True)

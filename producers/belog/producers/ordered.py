@@ -1,0 +1,396 @@
+"""Appending to logs that only say afterwards where a record landed: order decides.
+
+Over a confirmed fold, which holds a prefix of the log, lies an overlay with the expected effects of
+the events in flight. Each event is judged over both and sent. While the delivery reports come in at
+the predicted positions, nobody wrote in between, and each confirms its event without reading
+anything back. The first report at a later position drops the overlay: from there on the log is
+read, the fold judges each record where it stands, and with that the events in flight. Then
+predicting starts anew.
+
+A record of our own that turned out void or a duplicate is tombstoned, so that compaction removes
+it.
+"""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from belog.producers.ids import AttemptKeys
+from belog.producers.judging import check_same, first_receipt, verdict_on
+from belog.producers.pending import Pending
+from belog.schemas.envelope import Event, StoredEvent, encode_event
+from belog.schemas.errors import (
+    BelogError,
+    Closed,
+    LogTruncated,
+    OutcomeUnknown,
+    Overloaded,
+    Unavailable,
+    Unsupported,
+)
+from belog.schemas.fold import (
+    Accepted,
+    Duplicate,
+    Fold,
+    Outcome,
+    Overlay,
+    Record,
+    SubjectState,
+    conflict_of,
+)
+from belog.storage.interface import SCAN_RECORDS_MAX, OrderedLog, Receipt, SendReport
+
+__all__ = ["OrderedAppender"]
+
+READ_BACK_WAIT_S: Final = 30.0
+"""Longest wait for a record that was reported as written to be readable, seconds: acknowledged by
+all in-sync replicas it is visible at once, so this only bounds a broker that went away."""
+
+READ_BACK_SLICE_S: Final = 0.5
+"""One wait of these, seconds."""
+
+READ_RETRY_PAUSE_S: Final = 1.0
+"""Pause after a log that could not be read, seconds; the log's own call has waited before."""
+
+
+class _Flight(Pending):
+    """An event in flight."""
+
+    __slots__ = ("after", "appender", "key", "position", "value")
+
+    def __init__(
+        self,
+        event: Event,
+        value: bytes,
+        key: bytes,
+        after: SubjectState,
+        appender: "OrderedAppender",
+    ) -> None:
+        super().__init__(event)
+        self.value = value
+        self.key = key
+        self.after = after
+        self.appender = appender
+        self.position = -1
+
+    def report(self, report: SendReport) -> None:
+        """Take the delivery report."""
+        self.appender.on_report(self, report)
+
+
+class OrderedAppender:
+    """The writing half of a producer over an `OrderedLog`. Thread-safe."""
+
+    def __init__(self, log: OrderedLog, fold: Fold, *, in_flight_max: int, wait_s: float) -> None:
+        """Write to `log`, judging over `fold`, which this object owns from now on."""
+        self._log = log
+        self._fold = fold
+        self._overlay = Overlay(fold)
+        self._in_flight_max = in_flight_max
+        self._wait_s = wait_s
+        self._keys = AttemptKeys()
+        self._lock = threading.Condition()
+        self._reported = 0
+        self._flights: deque[_Flight] = deque()
+        self._by_id: dict[bytes, _Flight] = {}
+        self._unreported = 0
+        self._adrift = False
+        self._to_end = False
+        self._failure: BelogError | None = None
+        self._closed = False
+        self._reader = threading.Thread(
+            target=self._read_when_adrift, name=f"belog judge {log.name}", daemon=True
+        )
+        self._reader.start()
+
+    # --- the writer's side
+
+    def submit(self, event: Event) -> Pending:
+        """See `Producer.submit_event`."""
+        current = False
+        while True:
+            with self._lock:
+                self._wait_for_room()
+                verdict = verdict_on(
+                    self._overlay, event, self._fold.next_position + len(self._flights)
+                )
+                if isinstance(verdict, Accepted):
+                    if self._send(event, verdict.after):
+                        return self._flights[-1]
+                    continue
+                twin = self._by_id.get(event.event_id)
+                if twin is not None:
+                    return self._twin(event, twin)
+                if not current and not isinstance(verdict, Duplicate):
+                    # What is not legal over what was read may be legal over what others wrote
+                    # since.
+                    self._read_to_end()
+                    current = True
+                    continue
+                index = self._fold.next_idx
+            if isinstance(verdict, Duplicate):
+                pending = Pending(event)
+                pending.resolve(first_receipt(self._log, event, verdict))
+                return pending
+            raise conflict_of(event, verdict, index=index, log=self._log.name)
+
+    def append(self, event: Event) -> Receipt:
+        """Append one event and wait for its outcome."""
+        return self.submit(event).result()
+
+    def append_batch(self, events: Sequence[Event], *, atomic: bool) -> list[Receipt | BelogError]:
+        """See `Producer.append_batch`."""
+        if atomic and len(events) > 1:
+            msg = "this log appends record by record, not several at once"
+            raise Unsupported(msg, log=self._log.name, hint="leave out atomic")
+        sent: list[Pending | BelogError] = []
+        for event in events:
+            try:
+                sent.append(self.submit(event))
+            except BelogError as error:
+                sent.append(error)
+        return [s if isinstance(s, BelogError) else s.exception() or s.result() for s in sent]
+
+    def refresh(self) -> Fold:
+        """Read on to the log's end; return the fold, to be looked at only."""
+        with self._lock:
+            self._wait_for_room()
+            self._read_to_end()
+            return self._fold
+
+    def flush(self, timeout_s: float) -> bool:
+        """Wait until nothing is in flight."""
+        with self._lock:
+            return self._lock.wait_for(lambda: not self._flights, timeout_s)
+
+    def close(self) -> None:
+        """Let what is in flight be decided, then end."""
+        self.flush(self._wait_s)
+        with self._lock:
+            self._closed = True
+            self._lock.notify_all()
+        self._reader.join()
+
+    def _wait_for_room(self) -> None:
+        """Wait, with the lock held, until an event may be judged and sent."""
+        if self._failure is None and not self._adrift and len(self._flights) < self._in_flight_max:
+            return
+        ready = self._lock.wait_for(
+            lambda: (
+                self._closed
+                or self._failure is not None
+                or (not self._adrift and len(self._flights) < self._in_flight_max)
+            ),
+            self._wait_s,
+        )
+        if self._failure is not None:
+            raise self._failure
+        if self._closed:
+            msg = "the producer was closed"
+            raise Closed(msg, log=self._log.name)
+        if not ready:
+            msg = f"{len(self._flights)} events are undecided, for {self._wait_s} s now"
+            raise Overloaded(
+                msg, log=self._log.name, hint="is the broker there? publish more slowly"
+            )
+
+    def _send(self, event: Event, after: SubjectState) -> bool:
+        """Send an accepted event; False where the log had no room and a report came meanwhile."""
+        flight = _Flight(event, encode_event(event), self._keys.next(), after, self)
+        try:
+            self._log.send(flight.key, flight.value, flight.report)
+        except Overloaded:
+            reported = self._reported
+            if not self._lock.wait_for(lambda: self._reported != reported, self._wait_s):
+                raise
+            return False
+        self._overlay.add(event, after)
+        self._flights.append(flight)
+        self._by_id[event.event_id] = flight
+        self._unreported += 1
+        return True
+
+    def _twin(self, event: Event, flight: _Flight) -> Pending:
+        """Let an event whose id is in flight have the outcome of that one."""
+        check_same(event, Duplicate(flight.after.index), StoredEvent(-1, 0, flight.event))
+        pending = Pending(event)
+
+        def follow(first: Pending) -> None:
+            error = first.exception()
+            pending.resolve(error or msgspec.structs.replace(first.result(), duplicate=True))
+
+        flight.on_done(follow)
+        return pending
+
+    def _read_to_end(self) -> None:
+        """Have the log read to its end, with the lock held; returns when that is done."""
+        self._adrift = True
+        self._to_end = True
+        self._lock.notify_all()
+        done = self._lock.wait_for(
+            lambda: not self._adrift or self._failure is not None or self._closed, self._wait_s
+        )
+        if self._failure is not None:
+            raise self._failure
+        if not done or self._adrift:
+            msg = f"the log could not be read to its end within {self._wait_s} s"
+            raise Unavailable(msg, log=self._log.name, hint="is the broker there?")
+
+    # --- the log's side
+
+    def on_report(self, flight: _Flight, report: SendReport) -> None:
+        """Take a delivery report; called in the order of the positions."""
+        outcome: Receipt | BelogError | None = None
+        with self._lock:
+            self._reported += 1
+            self._unreported -= 1
+            flight.position = report.position
+            expected = self._fold.next_position
+            if report.error is not None:
+                # What follows it in flight was judged as if it had landed.
+                outcome = report.error
+                self._flights.remove(flight)
+                self._adrift = True
+                self._to_end = True
+            elif report.position < expected:
+                self._fail(
+                    LogTruncated(
+                        f"a record landed at {report.position}, {expected} was read before",
+                        log=self._log.name,
+                        hint="the log was replaced or truncated; compare its log_id",
+                    )
+                )
+            elif self._adrift or report.position > expected or self._flights[0] is not flight:
+                self._adrift = True
+            else:
+                outcome = self._confirm(flight, report)
+                self._flights.popleft()
+            if outcome is not None:
+                self._by_id.pop(flight.event.event_id, None)
+            if self._adrift or len(self._flights) == self._in_flight_max - 1 or not self._flights:
+                self._lock.notify_all()
+        if outcome is not None:
+            flight.resolve(outcome)
+
+    def _confirm(self, flight: _Flight, report: SendReport) -> Receipt:
+        event = flight.event
+        if event.subject_kind == "system":
+            record = Record(report.position, report.created_at, flight.value)
+            self._fold.apply(record)
+            created_at = self._fold.created_at
+        else:
+            created_at = self._fold.confirm(event, flight.after, flight.value, report.created_at)
+        self._overlay.discard(event, flight.after.index)
+        return Receipt(report.position, created_at, event.event_id)
+
+    def _fail(self, error: BelogError) -> None:
+        """Stop for good, with the lock held: nothing more can be promised."""
+        self._failure = error
+        flights, self._flights = list(self._flights), deque()
+        self._by_id.clear()
+        for flight in flights:
+            flight.resolve(error)
+        self._lock.notify_all()
+
+    def _read_when_adrift(self) -> None:
+        while True:
+            with self._lock:
+                self._lock.wait_for(
+                    lambda: (
+                        self._closed
+                        or self._failure is not None
+                        or (self._adrift and self._unreported == 0)
+                    )
+                )
+                if self._closed or self._failure is not None:
+                    return
+                flights = {flight.position: flight for flight in self._flights}
+                to_end = self._to_end
+            try:
+                self._read_back(flights, to_end=to_end)
+            except BelogError as error:
+                self._give_up(error)
+                continue
+            with self._lock:
+                self._overlay.clear()
+                self._adrift = self._to_end = False
+                self._lock.notify_all()
+
+    def _read_back(self, flights: dict[int, _Flight], *, to_end: bool) -> None:
+        """Read the log until every flight is decided; only this thread moves the fold meanwhile."""
+        target = max(flights, default=-1)
+        if to_end:
+            target = max(target, self._log.next_position() - 1)
+        useless = self._read_until(target, flights)
+        if useless:
+            self._log.tombstone([flight.key for flight in useless])
+            # Past the tombstones, or the next prediction would miss by as many.
+            self._read_until(self._log.next_position() - 1, {})
+
+    def _read_until(self, target: int, flights: dict[int, _Flight]) -> list[_Flight]:
+        """Apply records up to `target`; return the flights whose records changed nothing."""
+        useless: list[_Flight] = []
+        deadline = time.monotonic() + READ_BACK_WAIT_S
+        while self._fold.next_position <= target:
+            records = self._log.scan(self._fold.next_position, SCAN_RECORDS_MAX)
+            for record in records:
+                outcome = self._fold.apply(record)
+                flight = flights.pop(record.position, None)
+                if flight is not None and not self._settle(flight, outcome):
+                    useless.append(flight)
+            if records:
+                continue
+            if self._log.next_position() > target:
+                # The end was reached, and what stood up to here is gone: nothing is left to judge.
+                for flight in flights.values():
+                    self._settle(flight, None)
+                return useless
+            if time.monotonic() > deadline:
+                msg = f"the record at {target} cannot be read back"
+                raise Unavailable(msg, log=self._log.name)
+            self._log.wait(self._fold.next_position, READ_BACK_SLICE_S)
+        return useless
+
+    def _settle(self, flight: _Flight, outcome: Outcome | None) -> bool:
+        """Resolve a flight by the verdict where it landed; return whether its record counts."""
+        verdict = None if outcome is None else outcome.verdict
+        answer: Receipt | BelogError
+        if outcome is None or verdict is None:
+            msg = "the record was removed by somebody else before it was judged"
+            answer = OutcomeUnknown(msg, event_id=flight.event.event_id, log=self._log.name)
+        elif isinstance(verdict, Accepted):
+            answer = Receipt(outcome.index, outcome.created_at, flight.event.event_id)
+        elif isinstance(verdict, Duplicate):
+            try:
+                answer = first_receipt(self._log, flight.event, verdict)
+            except BelogError as error:
+                answer = error
+        else:
+            answer = conflict_of(flight.event, verdict, index=outcome.index, log=self._log.name)
+        with self._lock:
+            self._flights.remove(flight)
+            self._by_id.pop(flight.event.event_id, None)
+            self._lock.notify_all()
+        flight.resolve(answer)
+        return outcome is None or isinstance(verdict, Accepted)
+
+    def _give_up(self, error: BelogError) -> None:
+        """Answer for flights whose records could not be read back; try again later, or stop."""
+        with self._lock:
+            if not error.retriable:
+                self._fail(error)
+                return
+            flights, self._flights = list(self._flights), deque()
+            self._by_id.clear()
+            self._to_end = True
+            self._lock.notify_all()
+        for flight in flights:
+            msg = f"written at {flight.position}, but it could not be read back: {error.message}"
+            flight.resolve(OutcomeUnknown(msg, event_id=flight.event.event_id, log=self._log.name))
+        # Still adrift: tried again, after a pause, until the log answers.
+        with self._lock:
+            self._lock.wait_for(lambda: self._closed, READ_RETRY_PAUSE_S)

@@ -28,7 +28,7 @@ from uuid import UUID
 from msgspec import Struct
 
 from belog.schemas.envelope import Event, StoredEvent
-from belog.schemas.errors import BelogError, Closed, LimitExceeded
+from belog.schemas.errors import BelogError, Closed, LimitExceeded, Unsupported
 from belog.schemas.filters import ALL, EventFilter
 from belog.schemas.fold import Fold, Record
 from belog.schemas.limits import BATCH_EVENTS_MAX, PAGE_EVENTS_MAX
@@ -181,6 +181,21 @@ class EventLog(ABC):
             NewerFormat: The store was written by newer software.
             Unavailable: The server or file cannot be reached.
         """
+
+    def identify(self) -> LogIdentity | None:
+        """Return which log is there, None where there is none yet. Creates and changes nothing.
+
+        For whoever must not create a log by naming it, or does not know whether it is a replica.
+        May be called before `initialize`. Blocks for a round trip.
+
+        Raises:
+            InvalidUri: There is something else.
+            NewerFormat: The store was written by newer software.
+            Unavailable: The server or file cannot be reached.
+            Unsupported: The backend cannot be read.
+        """
+        msg = "this log does not say which one it is before it is initialized"
+        raise Unsupported(msg, log=self.name)
 
     @abstractmethod
     def close(self) -> None:

@@ -82,6 +82,11 @@ class MemoryLog(ConditionalLog):
             check_identity(self._identity, log_id, replica=replica, name=self.name)
             return self._identity
 
+    def identify(self) -> LogIdentity | None:
+        """See `EventLog.identify`."""
+        self._check_open()
+        return self._identity
+
     def close(self) -> None:
         """See `EventLog.close`; what the log held is gone."""
         with self._changed:

@@ -175,6 +175,9 @@ class SqliteLog(ConditionalLog):
                 # Another process may have been faster between the look and the lock.
                 if "belog_meta" not in self._tables(connection):
                     self._create(connection, LogIdentity(log_id or new_uuid(), instance, replica))
+        return self._identity_in(connection)
+
+    def _identity_in(self, connection: sqlite3.Connection) -> LogIdentity:
         meta = dict(connection.execute("SELECT name, value FROM belog_meta").fetchall())
         if int(meta["format_version"]) > FORMAT_VERSION:
             msg = f"the file has format version {meta['format_version']}, known is {FORMAT_VERSION}"
@@ -201,6 +204,27 @@ class SqliteLog(ConditionalLog):
             now = self._clock()
             event = log_created(identity.log_id, identity.instance, now)
             connection.execute(_INSERT, (0, now, encode_event(event)))
+
+    def identify(self) -> LogIdentity | None:
+        """See `EventLog.identify`."""
+        self._check_open()
+        if self._identity is not None:
+            return self._identity
+        if not self.path.exists():
+            return None
+        connection = self._connect()
+        try:
+            tables = self._tables(connection)
+            if "belog_meta" in tables:
+                return self._identity_in(connection)
+        except sqlite3.Error as error:
+            raise self._unavailable(error) from error
+        finally:
+            connection.close()
+        if tables:
+            msg = f"{self.path} is a database of another program"
+            raise InvalidUri(msg, log=self.name)
+        return None
 
     def close(self) -> None:
         """See `EventLog.close`."""

@@ -1,0 +1,46 @@
+"""The process entry point of a sink: two URIs in, replication until it is told to stop."""
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from belog.sink.dead_letters import DeadLetterFile
+from belog.sink.replicate import Progress, Replication
+from belog.storage.factory import open_log
+
+__all__ = ["run_sink"]
+
+
+def run_sink(
+    origin_uri: str,
+    target_uri: str,
+    *,
+    dead_letter: Path | str | None = None,
+    stop: threading.Event,
+    on_progress: Callable[[Progress], None] | None = None,
+    follow: bool = True,
+) -> Progress:
+    """Replicate one log to another until `stop` is set. Blocks.
+
+    The target is made where it is not there yet, but for a Kafka topic, whose replication factor is
+    somebody's decision: that is refused with the command that makes it.
+
+    Args:
+        origin_uri: The log to replicate, primary or a replica; it must be there.
+        target_uri: The replica.
+        dead_letter: File for events that the target refuses; None to stop at the first.
+        stop: Set it from a signal handler or another thread.
+        on_progress: Called after each read and each write.
+        follow: False to return when everything that the origin holds now is replicated.
+
+    Raises:
+        InvalidUri: A URI is malformed or not supported.
+        NotFound: The origin, or the Kafka topic of the target, is not there.
+        BelogError: See `Replication.run_once`.
+    """
+    letters = DeadLetterFile(dead_letter) if dead_letter is not None else None
+    with open_log(origin_uri) as origin, open_log(target_uri) as target:
+        sink = Replication(origin, target, dead_letters=letters, on_progress=on_progress)
+        if follow:
+            sink.run(stop)
+        return sink.run_once(stop)

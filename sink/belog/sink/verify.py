@@ -1,0 +1,123 @@
+"""Whether a replica holds its origin's events.
+
+Both logs are folded side by side up to where the replica ends, in memory of the two folds. That one
+pass gives the Merkle roots at equal index and, where they differ, the first event that does: a
+bisection by roots would need the same folds several times over.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from msgspec import Struct
+
+from belog.schemas.errors import Diverged, LogReplaced
+from belog.schemas.fold import Accepted, Fold
+from belog.schemas.merkle import MerkleRange
+from belog.schemas.replica import REPLICA_HEADER, decode_replica
+from belog.sink.omission import is_omission_of
+from belog.storage.interface import SCAN_RECORDS_MAX, EventLog
+
+__all__ = ["ReplicaCheck", "root_at", "verify_replica"]
+
+
+class ReplicaCheck(Struct, frozen=True, kw_only=True):
+    """What a comparison found."""
+
+    next_idx: int
+    """The index the roots are of: the replica's end."""
+    events: int
+    """Accepted events of the replica below it."""
+    origin_root: bytes
+    replica_root: bytes
+    omitted: Mapping[int, bytes]
+    """The replica's envelopes, by index, of events that its store refused: they stand for the
+    origin's and say so. With one of them the roots differ."""
+    first_difference: int | None
+    """Lowest index at which one holds an event that the other does not, or another one; omissions
+    are not counted. None where there is no such index."""
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether the replica is a prefix of its origin, byte for byte."""
+        return self.origin_root == self.replica_root and self.first_difference is None
+
+    def require_equal(self, log: str | None = None) -> None:
+        """Raise `Diverged` where the replica is not a prefix of its origin, saying where first."""
+        if self.first_difference is not None:
+            msg = "the replica is not a prefix of its origin: they differ first here"
+            raise Diverged(msg, log=log, index=self.first_difference, hint="make the replica anew")
+        if not self.is_equal:
+            msg = (
+                f"{len(self.omitted)} events stand shortened in the replica: its store refused them"
+            )
+            hint = "see the dead letters; the root cannot be equal"
+            raise Diverged(msg, log=log, index=min(self.omitted), hint=hint)
+
+
+class _Accepted:
+    """Index and envelope of each accepted event of a log, in order, and the fold behind them."""
+
+    def __init__(self, log: EventLog, until_position: int | None = None) -> None:
+        self._log = log
+        self._until = until_position
+        self.fold = Fold()
+
+    def __iter__(self) -> Iterator[tuple[int, bytes]]:
+        fold = self.fold
+        while records := self._log.scan(fold.next_position, SCAN_RECORDS_MAX):
+            for record in records:
+                if self._until is not None and record.position >= self._until:
+                    return
+                outcome = fold.apply(record)
+                value = record.value
+                if value is None or outcome is None or type(outcome.verdict) is not Accepted:
+                    continue
+                if value[:10] == REPLICA_HEADER:
+                    value = decode_replica(value).envelope
+                yield outcome.index, value
+
+
+def root_at(log: EventLog, next_idx: int) -> bytes:
+    """Return the Merkle root over a log's accepted events below an index. Folds it up to there."""
+    merkle = MerkleRange()
+    for index, envelope in _Accepted(log):
+        if index >= next_idx:
+            break
+        merkle.add(envelope)
+    return merkle.root()
+
+
+def verify_replica(origin: EventLog, replica: EventLog) -> ReplicaCheck:
+    """Compare a replica with its origin at equal index: the replica's end when the call began.
+
+    Both must be initialized. Reads both up to there; both may be written meanwhile.
+
+    Raises:
+        LogReplaced: They do not have one identity.
+        NewerFormat: A record needs newer software.
+    """
+    ours, theirs = _Accepted(origin), _Accepted(replica, replica.next_position())
+    omitted: dict[int, bytes] = {}
+    first: int | None = None
+    origin_events, replica_events = iter(ours), iter(theirs)
+    for index, envelope in replica_events:
+        mine = next(origin_events, None)
+        if ours.fold.log_id != theirs.fold.log_id:
+            msg = f"the replica is one of {theirs.fold.log_id}, not of {ours.fold.log_id}"
+            raise LogReplaced(msg, log=replica.name)
+        if mine == (index, envelope):
+            continue
+        if mine is None or mine[0] != index or not is_omission_of(envelope, mine[1]):
+            first = index if mine is None else min(index, mine[0])
+            break
+        omitted[index] = envelope
+    for _ in replica_events:
+        pass
+    next_idx = theirs.fold.next_idx
+    return ReplicaCheck(
+        next_idx=next_idx,
+        events=theirs.fold.merkle.size,
+        origin_root=ours.fold.merkle.root() if first is None else root_at(origin, next_idx),
+        replica_root=theirs.fold.merkle.root(),
+        omitted=omitted,
+        first_difference=first,
+    )

@@ -50,6 +50,11 @@ class ConditionalAppender:
         self._worker: threading.Thread | None = None
         self._write_lock = threading.RLock()
 
+    @property
+    def fold(self) -> Fold:
+        """What was read and confirmed, to be looked at only."""
+        return self._fold
+
     # --- the writer's side
 
     def submit(self, event: Event) -> Pending:

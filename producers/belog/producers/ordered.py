@@ -107,6 +107,11 @@ class OrderedAppender:
         )
         self._reader.start()
 
+    @property
+    def fold(self) -> Fold:
+        """What was read and confirmed, to be looked at only."""
+        return self._fold
+
     # --- the writer's side
 
     def submit(self, event: Event) -> Pending:

@@ -15,7 +15,7 @@ from belog.schemas.envelope import Event
 from belog.schemas.errors import BelogError, Closed, Unsupported
 from belog.schemas.events import Payload, new_event
 from belog.schemas.fold import Fold, SubjectState
-from belog.schemas.lifecycle import SubjectKind
+from belog.schemas.lifecycle import Lifecycle, SubjectKind
 from belog.schemas.payload import JsonValue
 from belog.storage.interface import (
     ConditionalLog,
@@ -37,6 +37,8 @@ BACK_PRESSURE_WAIT_S: Final = 30.0
 
 
 class _Appender(Protocol):
+    @property
+    def fold(self) -> Fold: ...
     def submit(self, event: Event) -> Pending: ...
     def append(self, event: Event) -> Receipt: ...
     def append_batch(
@@ -219,10 +221,24 @@ class Producer:
         self._check_open()
         return self._appender.refresh().subject(kind, subject_id)
 
+    def known_state(self, kind: SubjectKind, subject_id: str) -> SubjectState | None:
+        """Return what the part of the log read so far says of a subject; reads nothing more."""
+        return self._appender.fold.subject(kind, subject_id)
+
     def refresh(self) -> int:
         """Read on to the log's end; return the next index."""
         self._check_open()
         return self._appender.refresh().next_idx
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait until the log holds records that were not read yet; return whether it does."""
+        self._check_open()
+        return self.log.wait(self._appender.fold.next_position, timeout_s)
+
+    @property
+    def lifecycle(self) -> Lifecycle:
+        """The tables that govern the log as far as it was read."""
+        return self._appender.fold.lifecycle
 
     # --- ending
 

@@ -1,0 +1,302 @@
+"""The tables in the memory of one process: those of the embedded mode."""
+
+import threading
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from heapq import merge
+from typing import Final, cast
+
+from belog.processors.indexes import (
+    ANY,
+    Order,
+    Where,
+    decode_cursor,
+    driving_names,
+    encode_cursor,
+    index_names,
+    matches,
+)
+from belog.processors.rows import ROW_TYPES, R, Row, RowKind
+from belog.processors.table_fold import TABLE_SCHEMA_VERSION, Change, RowChange, TableFold
+from belog.processors.tables import (
+    LIST_SCAN_ROWS_MAX,
+    PAGE_ROWS,
+    Answer,
+    Counts,
+    Page,
+    TableReader,
+    TablesStatus,
+    check_ids,
+    check_page_rows,
+)
+from belog.schemas.errors import Closed, LogReplaced, LogTruncated
+from belog.schemas.fold import Record
+from belog.storage.interface import SCAN_RECORDS_MAX, EventLog
+
+__all__ = ["MemoryTables"]
+
+COMPACT_ENTRIES_MIN: Final = 64
+"""Entries of an index below which entries that no longer hold are not worth removing."""
+
+
+class _Index:
+    """The rows of one index name, as entries in the order of their last events.
+
+    Each change of a row appends an entry, so the order needs no sorting; one whose row has moved on
+    no longer holds, and is removed when such entries are in the majority.
+    """
+
+    __slots__ = ("ids", "indices", "row_count", "times")
+
+    def __init__(self) -> None:
+        self.indices = array("q")
+        self.times = array("q")
+        self.ids: list[str] = []
+        self.row_count = 0
+
+    def append(self, row: Row, row_id: str) -> None:
+        self.indices.append(row.index)
+        self.times.append(row.updated_at)
+        self.ids.append(row_id)
+
+    def compact(self, table: dict[str, Row]) -> None:
+        if len(self.ids) < max(COMPACT_ENTRIES_MIN, 2 * self.row_count):
+            return
+        entries = zip(self.indices, self.times, self.ids, strict=True)
+        live = [entry for entry in entries if table[entry[2]].index == entry[0]]
+        self.indices = array("q", (index for index, _, _ in live))
+        self.times = array("q", (time for _, time, _ in live))
+        self.ids = [row_id for _, _, row_id in live]
+
+    def backwards(self, below: int | None, until_us: int | None) -> Iterator[tuple[int, str]]:
+        at = len(self.ids)
+        if below is not None:
+            at = bisect_left(self.indices, below)
+        if until_us is not None:
+            at = min(at, bisect_left(self.times, until_us))
+        for n in range(at - 1, -1, -1):
+            yield self.indices[n], self.ids[n]
+
+
+class MemoryTables(TableReader):
+    """See the module's docstring. Thread-safe; readers see whole batches only."""
+
+    def __init__(self, start: TableFold | None = None, *, name: str = "memory:") -> None:
+        """Start with nothing, or with a fold that has rows already.
+
+        Args:
+            start: Where to start; this object's own from then on.
+            name: What errors show.
+        """
+        self.name = name
+        self._fold = start or TableFold()
+        self._changed = threading.Condition()
+        self._catching_up = threading.Lock()
+        self._closed = False
+        self._indexes: dict[RowKind, dict[str, _Index]] = {kind: {} for kind in ROW_TYPES}
+        self._counts: dict[tuple[RowKind, str], int] = {}
+        self._ids: dict[RowKind, list[str]] = {kind: [] for kind in ROW_TYPES}
+        self._ids_sorted: dict[RowKind, int] = dict.fromkeys(ROW_TYPES, 0)
+        rows = [row for table in self._fold.tables.values() for row in table.values()]
+        self._enter([RowChange(None, row) for row in sorted(rows, key=lambda row: row.index)])
+
+    # --- writing
+
+    def apply(self, records: Sequence[Record]) -> Change:
+        """Take the next records of the log, all at once; see `TableFold.apply`."""
+        with self._changed:
+            self._check_open()
+            change = self._fold.apply(records)
+            self._enter(change.rows)
+            self._changed.notify_all()
+            return change
+
+    def catch_up(self, log: EventLog) -> int:
+        """Apply what the log holds now; blocks for as long as that takes.
+
+        Returns:
+            The index of the first event that is not applied.
+
+        Raises:
+            LogTruncated: The log is shorter than what was applied.
+            LogReplaced: It is another log.
+            NewerFormat: A record needs newer software; everything before it was applied.
+        """
+        with self._catching_up:
+            while True:
+                position = self._fold.fold.next_position
+                records = log.scan(position, SCAN_RECORDS_MAX)
+                if records:
+                    self.apply(records)
+                    continue
+                next_position = log.next_position()
+                if next_position < position:
+                    msg = f"the log ends at {next_position}, the tables are at {position}"
+                    raise LogTruncated(msg, log=log.name, hint="make the tables anew")
+                if next_position == position or not log.scan(position, 1):
+                    return self._fold.fold.next_idx
+
+    def check_log(self, log_id: str) -> None:
+        """Refuse to go on with another log than the one that was applied.
+
+        Raises:
+            LogReplaced: The tables are of another one.
+        """
+        own = self._fold.log_id
+        if own is not None and own != log_id:
+            msg = f"the tables are of log {own}, not of {log_id}"
+            raise LogReplaced(msg, log=self.name, hint="make the tables anew")
+
+    def _enter(self, changes: Sequence[RowChange]) -> None:
+        touched: set[tuple[RowKind, str]] = set()
+        for change in changes:
+            before, after = change.before, change.after
+            kind, row_id = after.kind, after.row_id
+            if before is None:
+                self._ids[kind].append(row_id)
+                self._count(kind, after.state, 1)
+            elif before.state != after.state:
+                self._count(kind, before.state, -1)
+                self._count(kind, after.state, 1)
+            if before is not None and before.index == after.index:
+                continue
+            names = index_names(after)
+            old_names = () if before is None else index_names(before)
+            indexes = self._indexes[kind]
+            for name in names:
+                index = indexes.get(name)
+                if index is None:
+                    index = indexes[name] = _Index()
+                index.append(after, row_id)
+                if name not in old_names:
+                    index.row_count += 1
+                touched.add((kind, name))
+            for name in old_names:
+                if name not in names:
+                    indexes[name].row_count -= 1
+                    touched.add((kind, name))
+        for kind, name in touched:
+            self._tidy(kind, name)
+
+    def _count(self, kind: RowKind, state: str, delta: int) -> None:
+        self._counts[kind, state] = self._counts.get((kind, state), 0) + delta
+
+    def _tidy(self, kind: RowKind, name: str) -> None:
+        index = self._indexes[kind][name]
+        if not index.row_count:
+            del self._indexes[kind][name]
+            return
+        index.compact(cast("dict[str, Row]", self._fold.tables[kind]))
+
+    # --- reading
+
+    def _check_open(self) -> None:
+        if self._closed:
+            msg = "the tables were closed"
+            raise Closed(msg, log=self.name)
+
+    def status(self) -> TablesStatus:
+        """See `TableReader.status`."""
+        with self._changed:
+            self._check_open()
+            checkpoint = self._fold.checkpoint
+            return TablesStatus(
+                log_id=self._fold.log_id,
+                applied=checkpoint.next_idx,
+                position=checkpoint.position,
+                schema_version=TABLE_SCHEMA_VERSION,
+                created_at=self._fold.fold.created_at,
+            )
+
+    def get_many(self, kind: type[R], row_ids: Sequence[str]) -> Answer[tuple[R | None, ...]]:
+        """See `TableReader.get_many`."""
+        check_ids(row_ids)
+        with self._changed:
+            self._check_open()
+            found = tuple(self._fold.row(kind, row_id) for row_id in row_ids)
+            return Answer(found, self._fold.fold.next_idx)
+
+    def list_rows(
+        self,
+        kind: type[R],
+        where: Where = ANY,
+        *,
+        order: Order = "recent",
+        cursor: str | None = None,
+        limit: int = PAGE_ROWS,
+    ) -> Page[R]:
+        """See `TableReader.list_rows`."""
+        check_page_rows(limit, order)
+        after = decode_cursor(order, cursor)
+        with self._changed:
+            self._check_open()
+            applied = self._fold.fold.next_idx
+            if order == "id":
+                candidates = self._by_id(kind.kind, where, after)
+            else:
+                candidates = self._recent(kind, where, after)
+            rows: list[R] = []
+            last: Row | None = None
+            for looked_at, row in enumerate(candidates):
+                if len(rows) == limit or looked_at == LIST_SCAN_ROWS_MAX:
+                    return Page(tuple(rows), encode_cursor(order, cast("Row", last)), applied)
+                last = row
+                if matches(row, where):
+                    rows.append(cast("R", row))
+            return Page(tuple(rows), None, applied)
+
+    def _recent(self, kind: type[Row], where: Where, after: str | None) -> Iterator[Row]:
+        table = self._fold.tables[kind.kind]
+        indexes = self._indexes[kind.kind]
+        below = None if after is None else int(after)
+        found = [indexes[n] for n in driving_names(kind, where) if n in indexes]
+        entries = merge(*(ix.backwards(below, where.until_us) for ix in found), reverse=True)
+        for index, row_id in entries:
+            row = table[row_id]
+            if row.index != index:
+                continue
+            if where.since_us is not None and row.updated_at < where.since_us:
+                return
+            yield row
+
+    def _by_id(self, kind: RowKind, where: Where, after: str | None) -> Iterator[Row]:
+        ids = self._ids[kind]
+        if self._ids_sorted[kind] != len(ids):
+            # Two sorted runs merge in linear time, and most lists find nothing new.
+            ids.sort()
+            self._ids_sorted[kind] = len(ids)
+        table = self._fold.tables[kind]
+        at = bisect_left(ids, where.id_prefix)
+        if after is not None:
+            at = max(at, bisect_right(ids, after))
+        for n in range(at, len(ids)):
+            if not ids[n].startswith(where.id_prefix):
+                return
+            yield table[ids[n]]
+
+    def counts(self) -> Answer[Counts]:
+        """See `TableReader.counts`."""
+        with self._changed:
+            self._check_open()
+            by_kind: dict[RowKind, dict[str, int]] = {kind: {} for kind in ROW_TYPES}
+            for (kind, state), count in self._counts.items():
+                if count:
+                    by_kind[kind][state] = count
+            return Answer(by_kind, self._fold.fold.next_idx)
+
+    def wait_for(self, index: int, timeout_s: float) -> bool:
+        """See `TableReader.wait_for`."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or self._has(index), timeout_s)
+            self._check_open()
+            return self._has(index)
+
+    def _has(self, index: int) -> bool:
+        return self._fold.fold.next_idx > index
+
+    def close(self) -> None:
+        """See `TableReader.close`; waiting readers end."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()

@@ -1,0 +1,200 @@
+"""What readers ask of the tables, whoever keeps them: this process or Redis."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Final, Generic, Self, TypeVar
+
+from msgspec import Struct
+
+from belog.processors.indexes import ANY, Order, Where
+from belog.processors.rows import R, RowKind, SystemRow
+from belog.schemas.errors import InvalidFilter, LimitExceeded
+
+__all__ = [
+    "GET_ROWS_MAX",
+    "LIST_SCAN_ROWS_MAX",
+    "PAGE_ROWS",
+    "PAGE_ROWS_MAX",
+    "Answer",
+    "Counts",
+    "Page",
+    "TableReader",
+    "TablesStatus",
+]
+
+GET_ROWS_MAX: Final = 10_000
+"""Rows of one `get_many`: as many as one build's largest list of refs."""
+
+PAGE_ROWS: Final = 100
+"""Rows of a page when nothing is said."""
+
+PAGE_ROWS_MAX: Final = 1_000
+"""Rows of one page: about 1 MB, and a few milliseconds of Redis's one thread."""
+
+LIST_SCAN_ROWS_MAX: Final = 10_000
+"""Rows looked at for one page, so that conditions which few rows meet answer within about a second;
+the page then holds less than its limit and says where to go on."""
+
+T = TypeVar("T")
+
+Counts = Mapping[RowKind, Mapping[str, int]]
+"""Rows by kind and state; a state without rows is left out."""
+
+
+class Answer(Struct, Generic[T], frozen=True):
+    """A value, and what it is as of."""
+
+    value: T
+    applied: int
+    """The tables held the effects of all events below this index, and of no other."""
+
+
+class Page(Struct, Generic[T], frozen=True):
+    """Some rows of a list."""
+
+    rows: tuple[T, ...]
+    next_cursor: str | None
+    """Where the list goes on; None at its end. A page may hold less rows than asked for, or none,
+    and still have a next one."""
+    applied: int
+    """What its first row is as of; later rows may be newer."""
+
+
+class TablesStatus(Struct, frozen=True, kw_only=True):
+    """How far tables are."""
+
+    log_id: str | None
+    """None: nothing was applied yet."""
+    applied: int
+    """Index of the first event that is not in the tables."""
+    position: int
+    """Position of the first record that is not; differs from `applied` in a replica only."""
+    schema_version: int
+    created_at: int
+    """Ingest time of the last applied event, microseconds; 0 for none."""
+    written_at: int | None = None
+    """When the tables were last written, by the writer's clock, microseconds; Redis only."""
+
+
+class TableReader(ABC):
+    """The tables. Thread-safe; every call may block for a round trip."""
+
+    name: str
+    """The tables' URI without secrets."""
+
+    @abstractmethod
+    def status(self) -> TablesStatus:
+        """Return how far the tables are."""
+
+    @abstractmethod
+    def get_many(self, kind: type[R], row_ids: Sequence[str]) -> Answer[tuple[R | None, ...]]:
+        """Return rows by id, all as of one index; None in place of one that is not there.
+
+        Args:
+            kind: Which table: the class of its rows.
+            row_ids: At most `GET_ROWS_MAX`.
+
+        Raises:
+            LimitExceeded: More ids than that.
+        """
+
+    def get(self, kind: type[R], row_id: str) -> Answer[R | None]:
+        """Return one row, None where it is not there."""
+        found = self.get_many(kind, (row_id,))
+        return Answer(found.value[0], found.applied)
+
+    @abstractmethod
+    def list_rows(
+        self,
+        kind: type[R],
+        where: Where = ANY,
+        *,
+        order: Order = "recent",
+        cursor: str | None = None,
+        limit: int = PAGE_ROWS,
+    ) -> Page[R]:
+        """Return a page of the rows that meet all conditions.
+
+        In the order `id` a row that meets them all the while is on exactly one page, whatever is
+        written meanwhile. In the order `recent` this holds for rows that do not change meanwhile;
+        one that does moves to the front.
+
+        Args:
+            kind: Which table: the class of its rows.
+            where: The conditions.
+            order: See `Order`.
+            cursor: `next_cursor` of the page before, None for the first.
+            limit: Most rows to return, 1 to `PAGE_ROWS_MAX`.
+
+        Raises:
+            InvalidFilter: The cursor is not one of this order.
+            LimitExceeded: `limit` is over its bound.
+        """
+
+    @abstractmethod
+    def counts(self) -> Answer[Counts]:
+        """Return how many rows there are, by kind and state."""
+
+    @abstractmethod
+    def wait_for(self, index: int, timeout_s: float) -> bool:
+        """Block until the event at `index` is in the tables, or until the time is over.
+
+        Returns:
+            Whether it is.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release everything; idempotent."""
+
+    def applied(self) -> int:
+        """Return the index of the first event that is not in the tables."""
+        return self.status().applied
+
+    def system(self) -> Answer[SystemRow | None]:
+        """Return the row of the log itself."""
+        log_id = self.status().log_id
+        return Answer(None, 0) if log_id is None else self.get(SystemRow, log_id)
+
+    def __enter__(self) -> Self:
+        """Return the reader itself."""
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Close it."""
+        self.close()
+
+
+def check_ids(row_ids: Sequence[str]) -> None:
+    """Refuse more ids than `GET_ROWS_MAX`.
+
+    Raises:
+        LimitExceeded: There are more.
+    """
+    if len(row_ids) > GET_ROWS_MAX:
+        raise LimitExceeded(
+            "rows", limit="GET_ROWS_MAX", limit_value=GET_ROWS_MAX, value=len(row_ids)
+        )
+
+
+def check_page_rows(limit: int, order: str) -> None:
+    """Refuse a page size out of range or an order that is none.
+
+    Raises:
+        LimitExceeded: `limit` is over `PAGE_ROWS_MAX`.
+        InvalidFilter: It is below 1, or there is no such order.
+    """
+    if limit > PAGE_ROWS_MAX:
+        raise LimitExceeded("page", limit="PAGE_ROWS_MAX", limit_value=PAGE_ROWS_MAX, value=limit)
+    if limit < 1:
+        msg = f"a page of {limit} rows cannot be had"
+        raise InvalidFilter(msg)
+    if order not in {"recent", "id"}:
+        msg = f"order {order!r} is neither 'recent' nor 'id'"
+        raise InvalidFilter(msg)

@@ -98,7 +98,8 @@ def request_partition(
             requested = PartitionRequested(
                 build_request_id=build_request_id, requesting_clients=list(clients)
             )
-            receipt = producer.append(requested, ref)
+            # Without `expected` it would also be legal over data that another build made meanwhile.
+            receipt = producer.append(requested, ref, expected=-1 if state is None else state.index)
             return Building(ref, build_request_id, receipt.index)
         except Conflict:
             continue  # another writer was faster: look again

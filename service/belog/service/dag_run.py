@@ -1,0 +1,168 @@
+"""Publishing the graphs of DAG files, several processes at once."""
+
+import multiprocessing
+import threading
+from collections.abc import Callable, Sequence
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from queue import Empty
+from typing import Final, Protocol
+
+from msgspec import Struct
+
+from belog.producers import Producer
+from belog.producers.coordination import Requested
+from belog.producers.dag import Graph, read_dag_files
+from belog.producers.graph import GraphReport, run_graph
+from belog.producers.ids import random_uuid
+from belog.schemas.errors import BelogError, LimitExceeded, Unavailable
+from belog.service.opening import writable_log
+
+__all__ = ["PROCESSES_MAX", "Answered", "publish_graphs"]
+
+PROCESSES_MAX: Final = 64
+"""Processes of one import: each holds a fold of the log in memory."""
+
+LOOK_S: Final = 0.2
+"""How often the parent looks whether a silent child still lives, seconds."""
+
+
+class Answered(Struct, frozen=True):
+    """A graph asked for a step, and what it was told."""
+
+    graph: str
+    build_request_id: str
+    answer: Requested
+
+
+class _Ended(Struct, frozen=True):
+    process: int
+    error: str | None
+
+
+_Message = Answered | GraphReport | _Ended
+
+
+class _Outbox(Protocol):
+    def put(self, message: _Message) -> None: ...
+
+
+def publish_graphs(
+    log_uri: str,
+    paths: Sequence[Path],
+    *,
+    process_count: int = 1,
+    work_s: float = 0.0,
+    instance: str = "local",
+    on_message: Callable[[Answered | GraphReport], None],
+) -> list[GraphReport]:
+    """Publish one build of each graph; blocks until all have ended.
+
+    The graphs are dealt out to processes, each with a producer of its own. Steps of one graph that
+    another depends on are made once, by whoever asks first.
+
+    Args:
+        log_uri: Where to publish; made where its backend makes logs.
+        paths: The DAG files; the graphs are named after them.
+        process_count: How many processes publish at once, 1 to `PROCESSES_MAX`.
+        work_s: How long the work on each step is made to take, seconds.
+        instance: Name for a log that is made.
+        on_message: Called with each answer and each report as they come in.
+
+    Raises:
+        InvalidInput: A file that cannot be read, or steps that depend on each other in a circle.
+        Unavailable: A process ended before its graphs did, or could not go on; the others finish.
+    """
+    if not 1 <= process_count <= PROCESSES_MAX:
+        raise LimitExceeded(
+            "processes", limit="PROCESSES_MAX", limit_value=PROCESSES_MAX, value=process_count
+        )
+    names = [graph.name for graph in read_dag_files(paths)]
+    with writable_log(log_uri, instance):
+        pass  # so that not all of them try to create it
+    spawn = multiprocessing.get_context("spawn")
+    inbox = spawn.Queue()
+    processes: list[BaseProcess] = []
+    for number in range(min(process_count, max(len(names), 1))):
+        share = names[number::process_count]
+        arguments = (number, log_uri, [str(p) for p in paths], share, work_s, inbox)
+        process = spawn.Process(target=_publish, args=arguments, name=f"belog graphs {number}")
+        process.start()
+        processes.append(process)
+    reports: list[GraphReport] = []
+    errors: dict[int, str] = {}
+    waiting = set(range(len(processes)))
+    while waiting:
+        try:
+            message: _Message = inbox.get(timeout=LOOK_S)
+        except Empty:
+            # A process that ended has flushed its messages before, so none can follow now.
+            for number in [n for n in waiting if processes[n].exitcode is not None]:
+                waiting.discard(number)
+                errors[number] = f"it ended with code {processes[number].exitcode}"
+            continue
+        if isinstance(message, _Ended):
+            waiting.discard(message.process)
+            if message.error is not None:
+                errors[message.process] = message.error
+            continue
+        if isinstance(message, GraphReport):
+            reports.append(message)
+        on_message(message)
+    for process in processes:
+        process.join()
+    if errors:
+        which = "; ".join(f"process {n}: {text}" for n, text in sorted(errors.items()))
+        msg = f"{len(reports)} of {len(names)} graphs were published: {which}"
+        raise Unavailable(msg, hint="publish again: what is available is not made again")
+    return reports
+
+
+def _publish(
+    number: int, log_uri: str, paths: list[str], names: list[str], work_s: float, outbox: _Outbox
+) -> None:
+    """Publish some of the graphs, as a process of its own."""
+    error_text: str | None = None
+    try:
+        _publish_share(log_uri, read_dag_files(map(Path, paths)), names, work_s, outbox)
+    except BelogError as error:
+        error_text = str(error)
+    except KeyboardInterrupt:
+        error_text = "interrupted"
+    outbox.put(_Ended(number, error_text))
+
+
+def _publish_share(
+    log_uri: str, graphs: list[Graph], names: list[str], work_s: float, outbox: _Outbox
+) -> None:
+    makers: dict[str, tuple[str, tuple[str, ...]]] = {}
+    for graph in graphs:
+        for step, below in graph.steps.items():
+            makers.setdefault(step, (graph.name, below))
+    pause = threading.Event()
+
+    def work(_step: str, _inputs: Sequence[str]) -> None:
+        if work_s:
+            pause.wait(work_s)
+
+    with writable_log(log_uri, "local") as log:
+        for graph in graphs:
+            if graph.name not in names:
+                continue
+            build_id = f"{graph.name}-{random_uuid().hex()[:12]}"
+
+            def answered(answer: Requested, graph: Graph = graph, build_id: str = build_id) -> None:
+                outbox.put(Answered(graph.name, build_id, answer))
+
+            with Producer(log, actor=graph.name) as producer:
+                report = run_graph(
+                    producer,
+                    graph,
+                    makers,
+                    build_request_id=build_id,
+                    work=work,
+                    on_answer=answered,
+                )
+            outbox.put(report)
+
+

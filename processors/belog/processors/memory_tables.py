@@ -3,7 +3,7 @@
 import threading
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from heapq import merge
 from typing import Final, cast
 
@@ -60,7 +60,7 @@ class _Index:
         self.times.append(row.updated_at)
         self.ids.append(row_id)
 
-    def compact(self, table: dict[str, Row]) -> None:
+    def compact(self, table: Mapping[str, Row]) -> None:
         if len(self.ids) < max(COMPACT_ENTRIES_MIN, 2 * self.row_count):
             return
         entries = zip(self.indices, self.times, self.ids, strict=True)
@@ -98,8 +98,8 @@ class MemoryTables(TableReader):
         self._counts: dict[tuple[RowKind, str], int] = {}
         self._ids: dict[RowKind, list[str]] = {kind: [] for kind in ROW_TYPES}
         self._ids_sorted: dict[RowKind, int] = dict.fromkeys(ROW_TYPES, 0)
-        rows = [row for table in self._fold.tables.values() for row in table.values()]
-        self._enter([RowChange(None, row) for row in sorted(rows, key=lambda row: row.index)])
+        rows = sorted(self._fold.rows(), key=lambda row: row.index)
+        self._enter([RowChange(None, row) for row in rows])
 
     # --- writing
 
@@ -187,7 +187,7 @@ class MemoryTables(TableReader):
         if not index.row_count:
             del self._indexes[kind][name]
             return
-        index.compact(cast("dict[str, Row]", self._fold.tables[kind]))
+        index.compact(self._fold.rows_of(kind))
 
     # --- reading
 
@@ -214,7 +214,8 @@ class MemoryTables(TableReader):
         check_ids(row_ids)
         with self._changed:
             self._check_open()
-            found = tuple(self._fold.row(kind, row_id) for row_id in row_ids)
+            table = self._fold.table(kind)
+            found = tuple(table.get(row_id) for row_id in row_ids)
             return Answer(found, self._fold.fold.next_idx)
 
     def list_rows(
@@ -233,7 +234,7 @@ class MemoryTables(TableReader):
             self._check_open()
             applied = self._fold.fold.next_idx
             if order == "id":
-                candidates = self._by_id(kind.kind, where, after)
+                candidates = self._by_id(kind, where, after)
             else:
                 candidates = self._recent(kind, where, after)
             rows: list[R] = []
@@ -243,11 +244,11 @@ class MemoryTables(TableReader):
                     return Page(tuple(rows), encode_cursor(order, cast("Row", last)), applied)
                 last = row
                 if matches(row, where):
-                    rows.append(cast("R", row))
+                    rows.append(row)
             return Page(tuple(rows), None, applied)
 
-    def _recent(self, kind: type[Row], where: Where, after: str | None) -> Iterator[Row]:
-        table = self._fold.tables[kind.kind]
+    def _recent(self, kind: type[R], where: Where, after: str | None) -> Iterator[R]:
+        table = self._fold.table(kind)
         indexes = self._indexes[kind.kind]
         below = None if after is None else int(after)
         found = [indexes[n] for n in driving_names(kind, where) if n in indexes]
@@ -260,13 +261,13 @@ class MemoryTables(TableReader):
                 return
             yield row
 
-    def _by_id(self, kind: RowKind, where: Where, after: str | None) -> Iterator[Row]:
-        ids = self._ids[kind]
-        if self._ids_sorted[kind] != len(ids):
+    def _by_id(self, kind: type[R], where: Where, after: str | None) -> Iterator[R]:
+        ids = self._ids[kind.kind]
+        if self._ids_sorted[kind.kind] != len(ids):
             # Two sorted runs merge in linear time, and most lists find nothing new.
             ids.sort()
-            self._ids_sorted[kind] = len(ids)
-        table = self._fold.tables[kind]
+            self._ids_sorted[kind.kind] = len(ids)
+        table = self._fold.table(kind)
         at = bisect_left(ids, where.id_prefix)
         if after is not None:
             at = max(at, bisect_right(ids, after))

@@ -277,6 +277,27 @@ def task_key(build_id: str, task_id: str) -> str:
 class RowView(Protocol):
     """The rows before an event; read only."""
 
-    def row(self, kind: type[R], row_id: str) -> R | None:
-        """Return one row, None where there is none."""
+    @property
+    def partitions(self) -> Mapping[str, PartitionRow]:
+        """By ref."""
+        ...
+
+    @property
+    def builds(self) -> Mapping[str, BuildRow]:
+        """By build request id."""
+        ...
+
+    @property
+    def job_runs(self) -> Mapping[str, JobRunRow]:
+        """By job run id."""
+        ...
+
+    @property
+    def tasks(self) -> Mapping[str, TaskRow]:
+        """By `task_key`."""
+        ...
+
+    @property
+    def systems(self) -> Mapping[str, SystemRow]:
+        """By log id."""
         ...

@@ -1,17 +1,27 @@
 """The fold that carries the rows: records in, changes of rows out. No I/O.
 
-`TableFold` applies the records of a log in order, judges each (`belog.schemas.fold.Fold`), and keeps
+`TableFold` applies the records of a log in order, judges each by the verdict, and keeps
 the rows. What a batch of records did is a `Change`: the tables of this process, those in Redis and
 the feed of changes are all written from it, and from nothing else.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, cast
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
 
 from msgspec import Struct
 
 from belog.processors.evolve import changed_rows
-from belog.processors.rows import ROW_TYPES, R, Row, RowKind
+from belog.processors.rows import (
+    ROW_TYPES,
+    BuildRow,
+    JobRunRow,
+    PartitionRow,
+    R,
+    Row,
+    RowKind,
+    SystemRow,
+    TaskRow,
+)
 from belog.schemas.errors import NewerFormat
 from belog.schemas.fold import Fold, Outcome, Record
 
@@ -39,10 +49,10 @@ class RowChange(Struct, frozen=True, gc=False):
 
 
 class Step(Struct, frozen=True, gc=False):
-    """The rows that one accepted event changed."""
+    """The rows that one accepted event changed, as they are after it."""
 
     outcome: Outcome
-    rows: tuple[RowChange, ...]
+    rows: tuple[Row, ...]
 
 
 class Change(Struct, frozen=True):
@@ -71,50 +81,69 @@ class Change(Struct, frozen=True):
             deltas[after] = deltas.get(after, 0) + 1
         return {key: delta for key, delta in deltas.items() if delta}
 
+    def row_changes(self) -> Iterator[tuple[Outcome, tuple[RowChange, ...]]]:
+        """Yield each event with the rows it changed, before and after, in order."""
+        now: dict[tuple[RowKind, str], Row | None] = {
+            (change.after.kind, change.after.row_id): change.before for change in self.rows
+        }
+        for step in self.steps:
+            changes: list[RowChange] = []
+            for row in step.rows:
+                key = row.kind, row.row_id
+                changes.append(RowChange(now[key], row))
+                now[key] = row
+            yield step.outcome, tuple(changes)
+
     def rest(self, start: Checkpoint) -> "Change":
         """Return the part of this change that comes after a checkpoint within it."""
+        firsts: dict[tuple[RowKind, str], Row | None] = {}
+        lasts: dict[tuple[RowKind, str], Row] = {}
+        for outcome, changes in self.row_changes():
+            if outcome.position < start.position:
+                continue
+            for change in changes:
+                key = change.after.kind, change.after.row_id
+                firsts.setdefault(key, change.before)
+                lasts[key] = change.after
+        rows = [RowChange(first, lasts[key]) for key, first in firsts.items()]
+        rows.sort(key=_index_after)
         steps = tuple(s for s in self.steps if s.outcome.position >= start.position)
-        return Change(self.log_id, start, self.end, self.created_at, steps, _in_one(steps))
-
-
-def _in_one(steps: Iterable[Step]) -> tuple[RowChange, ...]:
-    firsts: dict[tuple[RowKind, str], RowChange] = {}
-    lasts: dict[tuple[RowKind, str], Row] = {}
-    for step in steps:
-        for change in step.rows:
-            after = change.after
-            key = after.kind, after.row_id
-            if key not in firsts:
-                firsts[key] = change
-            lasts[key] = after
-    changes = [
-        first if first.after is lasts[key] else RowChange(first.before, lasts[key])
-        for key, first in firsts.items()
-    ]
-    changes.sort(key=_index_after)
-    return tuple(changes)
+        return Change(self.log_id, start, self.end, self.created_at, steps, tuple(rows))
 
 
 def _index_after(change: RowChange) -> int:
     return change.after.index
 
 
+_Tables = dict[str, Any]
+"""Rows of one kind by id. Which kind they are of, the type of the row says that is put in."""
+
+
 class TableFold:
     """The log up to some record, with its rows. Not thread-safe.
 
+    The tables are read only for others.
+
     Attributes:
         fold: What verdicts need; only this object may change it.
-        tables: The rows by kind and id; read only.
     """
 
-    __slots__ = ("_by_type", "fold", "tables")
+    __slots__ = ("_by_type", "builds", "fold", "job_runs", "partitions", "systems", "tasks")
 
     def __init__(self, fold: Fold | None = None, rows: Iterable[Row] = ()) -> None:
         """Start with the empty log, or with the fold and the rows of a snapshot."""
         self.fold = fold or Fold()
-        self._by_type: dict[type[Row], dict[str, Row]] = {t: {} for t in ROW_TYPES.values()}
-        self.tables: Mapping[RowKind, Mapping[str, Row]] = {
-            kind: self._by_type[row_type] for kind, row_type in ROW_TYPES.items()
+        self.partitions: dict[str, PartitionRow] = {}
+        self.builds: dict[str, BuildRow] = {}
+        self.job_runs: dict[str, JobRunRow] = {}
+        self.tasks: dict[str, TaskRow] = {}
+        self.systems: dict[str, SystemRow] = {}
+        self._by_type: dict[type[Row], _Tables] = {
+            PartitionRow: self.partitions,
+            BuildRow: self.builds,
+            JobRunRow: self.job_runs,
+            TaskRow: self.tasks,
+            SystemRow: self.systems,
         }
         for row in rows:
             self._by_type[type(row)][row.row_id] = row
@@ -129,9 +158,18 @@ class TableFold:
         """The log's identity, None before its first event."""
         return None if self.fold.log_id is None else str(self.fold.log_id)
 
-    def row(self, kind: type[R], row_id: str) -> R | None:
-        """Return one row, None where there is none."""
-        return cast("R | None", self._by_type[kind].get(row_id))
+    def table(self, kind: type[R]) -> Mapping[str, R]:
+        """Return the rows of a kind by id."""
+        return self._by_type[kind]
+
+    def rows_of(self, kind: RowKind) -> Mapping[str, Row]:
+        """Return the rows of a kind by id, where the kind is known by its name only."""
+        return self._by_type[ROW_TYPES[kind]]
+
+    def rows(self) -> Iterator[Row]:
+        """Yield all rows, kind by kind."""
+        for table in self._by_type.values():
+            yield from table.values()
 
     def apply(self, records: Sequence[Record]) -> Change:
         """Take the next records; those that were taken already are passed over.
@@ -143,31 +181,37 @@ class TableFold:
             NewerFormat: The first record needs newer software; nothing was applied.
         """
         fold = self.fold
+        apply = fold.apply
         start = self.checkpoint
         steps: list[Step] = []
-        applied_any = False
+        firsts: dict[type[Row], dict[str, Row | None]] = {kind: {} for kind in self._by_type}
+        places = {kind: (table, firsts[kind]) for kind, table in self._by_type.items()}
         for record in records:
             if record.position < fold.next_position:
                 continue
             try:
-                outcome = fold.apply(record)
+                outcome = apply(record)
             except NewerFormat:
-                if not applied_any:
+                if fold.next_position == start.position:
                     raise
                 break
-            applied_any = True
             if outcome is None:
                 continue
             changed = changed_rows(self, outcome)
             if changed:
-                steps.append(Step(outcome, tuple(self._put(row) for row in changed)))
+                steps.append(Step(outcome, changed))
+            for row in changed:
+                table, first = places[type(row)]
+                row_id = row.row_id
+                if row_id not in first:
+                    first[row_id] = table.get(row_id)
+                table[row_id] = row
+        rows = [
+            RowChange(before, table[row_id])
+            for table, first in places.values()
+            for row_id, before in first.items()
+        ]
+        rows.sort(key=_index_after)
         return Change(
-            self.log_id, start, self.checkpoint, fold.created_at, tuple(steps), _in_one(steps)
+            self.log_id, start, self.checkpoint, fold.created_at, tuple(steps), tuple(rows)
         )
-
-    def _put(self, row: Row) -> RowChange:
-        table = self._by_type[type(row)]
-        row_id = row.row_id
-        change = RowChange(table.get(row_id), row)
-        table[row_id] = row
-        return change

@@ -90,6 +90,11 @@ class JudgedView:
         if self._first is None:
             self._first = outcome.index, outcome.created_at
 
+    def was_accepted(self, position: int) -> bool:
+        """Whether an accepted event stands at a position that was read."""
+        with self._lock:
+            return position < self.fold.next_position and position not in self._rejected
+
     def position_of(self, index: int) -> int:
         """Return the position of the first record whose index is at or after `index`."""
         if not self.fold.is_replica:

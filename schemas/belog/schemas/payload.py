@@ -6,6 +6,7 @@ have equal bytes, so they can be digested, compared and signed.
 """
 
 from collections.abc import Callable, Mapping
+from io import BytesIO
 from typing import Final, cast
 
 import cbor2
@@ -126,18 +127,22 @@ def decode_payload(data: bytes) -> dict[str, JsonValue]:
             can be made with: `undefined`, an integer outside 64 bits.
     """
     try:
-        value: object = cbor2.loads(
-            data,
+        stream = BytesIO(data)
+        value: object = cbor2.CBORDecoder(
+            stream,
             tag_hook=_refuse_tag,
             semantic_decoders=_NO_TAGS,
             max_depth=DEPTH_MAX,
             allow_indefinite=False,
             allow_duplicate_keys=False,
             strict_hashable_types=True,
-        )
+        ).decode()
     except (cbor2.CBORDecodeError, RecursionError, ValueError, OverflowError) as error:
         msg = f"payload is not CBOR: {error}"
         raise Corrupt(msg) from error
+    if stream.tell() != len(data):
+        msg = "payload has bytes after its end"
+        raise Corrupt(msg)
     if type(value) is not dict:
         msg = f"payload is not a CBOR map but {type(value).__name__}"
         raise Corrupt(msg)

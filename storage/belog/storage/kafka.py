@@ -13,12 +13,10 @@ the broker where the log ends; a read elsewhere moves a consumer, a few millisec
 judged read folds the whole log. A filter is applied after reading; it does not make reads cheaper.
 """
 
-import os
 import threading
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Final, TypeVar, cast
+from typing import Final, TypeVar
 from uuid import UUID
 
 from belog.schemas.envelope import Event, StoredEvent, encode_event
@@ -32,7 +30,6 @@ from belog.schemas.errors import (
     LogReplaced,
     LogTruncated,
     NotFound,
-    Overloaded,
     ReplicaRefused,
     Unavailable,
     Unsupported,
@@ -67,7 +64,7 @@ from belog.storage.interface import (
 from belog.storage.judged import JudgedView
 from belog.storage.kafka_cursor import Cursors, PositionLostError
 from belog.storage.kafka_errors import LOGGER
-from belog.storage.kafka_sender import Sender
+from belog.storage.kafka_sender import Sender, new_keys, send_all
 from belog.storage.kafka_target import KafkaTarget, parse_uri
 from belog.storage.kafka_topic import TopicAdmin, TopicReport
 
@@ -80,12 +77,6 @@ that raced with the log's creation can stand before it."""
 TOPIC_CHECK_S: Final = 5.0
 """How often a log that is read asks whether its topic is still the same, seconds: a topic recreated
 and grown past the reader's position shows in nothing else. The question costs about 2 ms."""
-
-REPORT_MARGIN_S: Final = 5.0
-"""What a wait for reports allows beyond the delivery time-out, seconds: the client looks for sends
-that are over time about once a second."""
-
-KEY_BYTES: Final = 16
 
 T = TypeVar("T")
 
@@ -179,7 +170,7 @@ class KafkaLog(OrderedLog):
                 raise InvalidConfiguration(msg, log=self.name)
             return LogIdentity(log_id, instance, is_replica=True)
         own = log_id or new_uuid()
-        key = os.urandom(KEY_BYTES)
+        (key,) = new_keys(1)
         value = encode_event(log_created(own, instance, now_us()))
         (report,) = self._send_all([key], [value])
         if report.error is not None:
@@ -329,26 +320,7 @@ class KafkaLog(OrderedLog):
                 raise report.error
 
     def _send_all(self, keys: Sequence[bytes], values: Sequence[bytes | None]) -> list[SendReport]:
-        """Send records in order and wait for all reports; a record's refusal is its report."""
-        reports = _Reports(len(values))
-        wait_s = self._target.delivery_timeout_ms / 1000 + REPORT_MARGIN_S
-        for n, (key, value) in enumerate(zip(keys, values, strict=True)):
-            while True:
-                done = reports.done
-                try:
-                    self._sender.send(key, value, partial(reports.take, n))
-                except Overloaded:
-                    if not reports.wait_past(done, wait_s):
-                        raise
-                    continue
-                except BelogError as error:
-                    reports.take(n, SendReport(-1, 0, error))
-                break
-        if not reports.wait_past(len(values) - 1, wait_s):
-            # Each send is reported within the time-out, so this is the client's own fault.
-            msg = f"{len(values) - reports.done} sends were not reported within {wait_s} s"
-            raise Unavailable(msg, log=self.name)
-        return reports.reports
+        return send_all(self._sender, keys, values)
 
     def append_batch(
         self, events: Sequence[Event], *, at: int | None = None, atomic: bool = False
@@ -364,7 +336,7 @@ class KafkaLog(OrderedLog):
             msg = f"a Kafka log cannot honour {'at' if at is not None else 'atomic'}"
             hint = "append through belog.producers, which judges by where the record landed"
             raise Unsupported(msg, log=self.name, hint=hint)
-        reports = self._send_all(_keys(len(events)), [encode_event(event) for event in events])
+        reports = self._send_all(new_keys(len(events)), [encode_event(event) for event in events])
         return [
             report.error or Receipt(report.position, report.created_at, event.event_id)
             for event, report in zip(events, reports, strict=True)
@@ -399,7 +371,7 @@ class KafkaLog(OrderedLog):
         fold = self._view.catch_up()
         self._check_last(fold, after)
         expected = fold.next_position
-        keys = _keys(len(records))
+        keys = new_keys(len(records))
         reports = self._send_all(keys, [record.value for record in records])
         for report in reports:
             if report.error is not None:
@@ -438,7 +410,7 @@ class KafkaLog(OrderedLog):
         for record in records:
             if start <= record.index < end:
                 values[record.index - start] = record.value
-        reports = self._send_all(_keys(len(values)), values)
+        reports = self._send_all(new_keys(len(values)), values)
         for index, report in enumerate(reports, start):
             if report.error is not None:
                 raise report.error
@@ -484,32 +456,6 @@ class KafkaLog(OrderedLog):
         """Refuse: not built for this backend yet."""
         msg = "this backend keeps everything"
         raise Unsupported(msg, log=self.name)
-
-
-class _Reports:
-    """The reports of one batch, as they come in."""
-
-    def __init__(self, count: int) -> None:
-        self._changed = threading.Condition()
-        self.reports: list[SendReport] = cast("list[SendReport]", [None] * count)
-        self.done = 0
-
-    def take(self, n: int, report: SendReport) -> None:
-        self.reports[n] = report
-        with self._changed:
-            self.done += 1
-            self._changed.notify_all()
-
-    def wait_past(self, done: int, timeout_s: float) -> bool:
-        """Wait until more than so many reports are in; return whether they are."""
-        with self._changed:
-            return self._changed.wait_for(lambda: self.done > done, timeout_s)
-
-
-def _keys(count: int) -> list[bytes]:
-    """Return record keys that no other record has."""
-    drawn = os.urandom(KEY_BYTES * count)
-    return [drawn[at : at + KEY_BYTES] for at in range(0, len(drawn), KEY_BYTES)]
 
 
 def _instance_of(outcome: Outcome | None) -> str:

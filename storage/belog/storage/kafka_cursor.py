@@ -47,7 +47,7 @@ RANDOM_RECORDS_MAX: Final = 100
 RANDOM_FETCH_BYTES: Final = 65_536
 """What that consumer fetches at once, bytes: larger records come whole all the same."""
 
-RANDOM_FETCH_WAIT_MS: Final = 10
+RANDOM_FETCH_WAIT_MS: Final = 1
 """How long its fetch may wait at the broker, milliseconds. Its other requests queue up behind the
 fetch, and it is also the one that asks for the end of the log."""
 

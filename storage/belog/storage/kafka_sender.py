@@ -6,14 +6,15 @@ and the next record goes to a new producer.
 """
 
 import functools
+import os
 import threading
 import time
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Final, cast
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from belog.schemas.errors import BelogError, Closed, LogTruncated, Overloaded
+from belog.schemas.errors import BelogError, Closed, LogTruncated, Overloaded, Unavailable
 from belog.storage.interface import SendReport
 from belog.storage.kafka_errors import (
     LOGGER,
@@ -25,7 +26,7 @@ from belog.storage.kafka_errors import (
 )
 from belog.storage.kafka_target import KafkaTarget
 
-__all__ = ["SEND_BUFFER_KBYTES_MAX", "SEND_BUFFER_RECORDS_MAX", "Sender"]
+__all__ = ["SEND_BUFFER_KBYTES_MAX", "SEND_BUFFER_RECORDS_MAX", "Sender", "new_keys", "send_all"]
 
 SEND_BUFFER_RECORDS_MAX: Final = 100_000
 """Records handed over and not yet reported: a third of a second at full rate."""
@@ -39,6 +40,14 @@ POLL_S: Final = 0.2
 CLOSE_S: Final = 5.0
 """Longest wait at close for the reports of what was given up, seconds: they need no network."""
 
+CONNECT_S: Final = 2.0
+"""Longest wait of a new producer for its broker before it looks for reports, seconds."""
+
+REPORT_MARGIN_S: Final = 5.0
+"""What a wait for reports allows beyond the delivery time-out, seconds: the client looks for
+sends that are over time about once a second."""
+
+KEY_BYTES: Final = 16
 PARTITION: Final = 0
 
 OnReport = Callable[[SendReport], None]
@@ -51,6 +60,9 @@ class Sender:
         """Name a topic; the producer and its thread start with the first record."""
         self._target = target
         self._topic = target.topic
+        self.log = target.name
+        self.report_wait_s = target.delivery_timeout_ms / 1000 + REPORT_MARGIN_S
+        """Within this time every send is reported, seconds."""
         self._lock = threading.Lock()
         self._closed = False
         self._producer: Producer | None = None
@@ -116,6 +128,12 @@ class Sender:
 
     def _serve(self, producer: Producer) -> None:
         """Call back with reports as long as the producer is in use or has some to come."""
+        try:
+            # Else the client asks for its producer id before it has a connection, and again only
+            # after half a second.
+            producer.list_topics(self._topic, CONNECT_S)
+        except KafkaException as error:
+            LOGGER.warning("no metadata for the producer yet: %s", error)
         while producer is self._producer or len(producer):
             try:
                 producer.poll(POLL_S)
@@ -156,3 +174,63 @@ class Sender:
             producer.poll(POLL_S / 4)
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(CLOSE_S)
+
+
+def send_all(
+    sender: Sender, keys: Sequence[bytes], values: Sequence[bytes | None]
+) -> list[SendReport]:
+    """Send records in order and wait for all reports; a record's refusal is its report.
+
+    Raises:
+        Overloaded: Other senders fill the buffer, and none of these records was reported for the
+            delivery time-out. Retriable; those that were sent before are in the log.
+    """
+    reports = _Reports(len(values))
+    for n, (key, value) in enumerate(zip(keys, values, strict=True)):
+        while True:
+            done = reports.done
+            try:
+                sender.send(key, value, functools.partial(reports.take, n))
+            except Overloaded:
+                if not reports.wait_past(done, sender.report_wait_s):
+                    raise
+                continue
+            except BelogError as error:
+                reports.take(n, SendReport(-1, 0, error))
+            break
+    if not reports.wait_past(len(values) - 1, sender.report_wait_s):
+        # Each send is reported within the time-out, so this is the client's own fault.
+        msg = (
+            f"{len(values) - reports.done} sends were not reported within {sender.report_wait_s} s"
+        )
+        raise Unavailable(msg, log=sender.log)
+    return reports.reports
+
+
+class _Reports:
+    """The reports of one batch, as they come in."""
+
+    def __init__(self, count: int) -> None:
+        self._changed = threading.Condition()
+        self._awaited = 0
+        self.reports: list[SendReport] = cast("list[SendReport]", [None] * count)
+        self.done = 0
+
+    def take(self, n: int, report: SendReport) -> None:
+        self.reports[n] = report
+        with self._changed:
+            self.done += 1
+            if self.done > self._awaited:
+                self._changed.notify_all()
+
+    def wait_past(self, done: int, timeout_s: float) -> bool:
+        """Wait until more than so many reports are in; return whether they are."""
+        with self._changed:
+            self._awaited = done
+            return self._changed.wait_for(lambda: self.done > done, timeout_s)
+
+
+def new_keys(count: int) -> list[bytes]:
+    """Return record keys that no other record has."""
+    drawn = os.urandom(KEY_BYTES * count)
+    return [drawn[at : at + KEY_BYTES] for at in range(0, len(drawn), KEY_BYTES)]

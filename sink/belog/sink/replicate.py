@@ -42,7 +42,7 @@ from belog.sink.protocol import (
 )
 from belog.sink.verify import verify_replica
 from belog.storage.creation import now_us
-from belog.storage.interface import FOLLOW_WAIT_S, SCAN_RECORDS_MAX, CopiedRecord, EventLog
+from belog.storage.interface import FOLLOW_WAIT_S, CopiedRecord, EventLog
 
 __all__ = [
     "CONFLICTS_MAX",
@@ -131,6 +131,7 @@ class Replication:
         target: EventLog,
         *,
         dead_letters: DeadLetters | None = None,
+        batch_records_max: int = SEND_RECORDS_MAX,
         on_progress: Callable[[Progress], None] | None = None,
         clock: Callable[[], int] = now_us,
     ) -> None:
@@ -140,12 +141,14 @@ class Replication:
             origin: A log or a replica of one; read only.
             target: The replica to fill; made by `open_target` where its backend makes logs.
             dead_letters: Where refused events go; None to stop at the first.
+            batch_records_max: Most records of one read and of one write, 1 to `SEND_RECORDS_MAX`.
             on_progress: Called after each read and each write, in the running thread.
             clock: Gives the time for `lag_s`, microseconds since the epoch.
         """
         self._origin = origin
         self._target = target
         self._dead_letters = dead_letters
+        self._batch_max = min(max(batch_records_max, 1), SEND_RECORDS_MAX)
         self._on_progress = on_progress
         self._clock = clock
         self._protocol: ReplicationProtocol | None = None
@@ -153,8 +156,8 @@ class Replication:
         self._log_id = ""
         self._origin_next = 0
         self._written = 0
-        self._scan_limit = SCAN_RECORDS_FIRST
-        self._send_limit = SEND_RECORDS_MAX
+        self._scan_limit = min(SCAN_RECORDS_FIRST, self._batch_max)
+        self._send_limit = self._batch_max
         self._last_error = ""
         self._point = Progress()
 
@@ -281,7 +284,7 @@ class Replication:
         if records:
             size = sum(len(record.value or b"") for record in records)
             fitting = SCAN_BYTES_AIM * len(records) // max(size, 1)
-            self._scan_limit = min(max(fitting, SCAN_RECORDS_MIN), SCAN_RECORDS_MAX)
+            self._scan_limit = min(max(fitting, SCAN_RECORDS_MIN), self._batch_max)
             protocol.receive(records)
             return True
         protocol.origin_ended()
@@ -314,7 +317,7 @@ class Replication:
         else:
             protocol.written(last)
             self._written += len(ready.records)
-            self._send_limit = min(2 * self._send_limit, SEND_RECORDS_MAX)
+            self._send_limit = min(2 * self._send_limit, self._batch_max)
 
     def _omit(
         self,

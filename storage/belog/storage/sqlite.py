@@ -1,8 +1,9 @@
 """A log in one SQLite file: the embedded default.
 
 WAL mode with `synchronous=FULL`: an append is on disk when it returns, and readers do not wait for
-writers. Indices are explicit primary keys, so there is never a gap, and no reader can see one event before
-an earlier one. Several processes may have the file open at once; writers take turns on SQLite's write lock.
+writers. Indices are explicit primary keys, so there is never a gap, and no reader can see one event
+before an earlier one. Several processes may have the file open at once; writers take turns on
+SQLite's write lock.
 
 Table `belog_meta` names the format and the log, table `belog_records` holds
 `idx INTEGER PRIMARY KEY, created_at INTEGER, value BLOB`.
@@ -13,14 +14,14 @@ Source: https://www.sqlite.org/wal.html, https://www.sqlite.org/pragma.html#prag
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
 from uuid import UUID
 
-from belog.schemas.envelope import Event, StoredEvent, decode_event, encode_event
+from belog.schemas.envelope import Event, StoredEvent, encode_event
 from belog.schemas.errors import (
     BelogError,
     Closed,
@@ -59,16 +60,19 @@ from belog.storage.interface import (
     check_page,
 )
 from belog.storage.judged import JudgedView
+from belog.storage.selective import TermIndex, event_of
+from belog.storage.sqlite_terms import SqliteTerms
 from belog.storage.touch import TOUCH_RECORDS_MAX, touches
 
 __all__ = ["SqliteLog"]
 
 FORMAT_VERSION: Final = 1
 LOCK_WAIT_S: Final = 30.0
-"""Longest wait for another process's write transaction, seconds: hundreds of the longest batches."""
+"""Longest wait for another process's write transaction, seconds: hundreds of the longest
+batches."""
 POLL_S: Final = 0.01
-"""How often a waiting reader looks for another process's commit, seconds: `PRAGMA data_version` costs
-about 2 µs, and 10 ms is far below what "within seconds" allows."""
+"""How often a waiting reader looks for another process's commit, seconds: `PRAGMA data_version`
+costs about 2 µs, and 10 ms is far below what "within seconds" allows."""
 
 _SCHEMA: Final = """
 CREATE TABLE belog_meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -86,7 +90,10 @@ _SCAN: Final = (
 
 
 class SqliteLog(ConditionalLog):
-    """See the module's docstring. Thread-safe: one connection writes, each reading thread has its own."""
+    """See the module's docstring.
+
+    Thread-safe: one connection writes, each reading thread has its own.
+    """
 
     capabilities = Capabilities(conditional_append=True, explicit_index=True)
 
@@ -109,6 +116,7 @@ class SqliteLog(ConditionalLog):
         self._identity: LogIdentity | None = None
         self._closed = False
         self._view = JudgedView(self.scan, self.name)
+        self._terms = TermIndex(SqliteTerms(self.name, self._execute, self._writing))
 
     # --- life
 
@@ -257,9 +265,19 @@ class SqliteLog(ConditionalLog):
             self._local.connection = connection
         return connection
 
-    def _fetch(self, sql: str, parameters: Sequence[object]) -> list[tuple[int, int, bytes]]:
+    def _execute(self, sql: str, parameters: Sequence[object]) -> sqlite3.Cursor:
         try:
-            return self._reader().execute(sql, parameters).fetchall()
+            return self._reader().execute(sql, parameters)
+        except sqlite3.ProgrammingError as error:
+            self._check_open()
+            raise self._unavailable(error) from error
+        except sqlite3.Error as error:
+            raise self._unavailable(error) from error
+
+    def _fetch(self, sql: str, parameters: Sequence[object]) -> list[tuple[int, int, bytes]]:
+        cursor = self._execute(sql, parameters)
+        try:
+            return cursor.fetchall()
         except sqlite3.ProgrammingError as error:
             self._check_open()
             raise self._unavailable(error) from error
@@ -296,7 +314,7 @@ class SqliteLog(ConditionalLog):
     # --- events
 
     @contextmanager
-    def _transaction(self, connection: sqlite3.Connection) -> Iterator[None]:
+    def _transaction(self, connection: sqlite3.Connection) -> Generator[None]:
         try:
             connection.execute("BEGIN IMMEDIATE")
         except sqlite3.Error as error:
@@ -317,7 +335,7 @@ class SqliteLog(ConditionalLog):
             connection.execute("ROLLBACK")
 
     @contextmanager
-    def _writing(self) -> Iterator[sqlite3.Connection]:
+    def _writing(self) -> Generator[sqlite3.Connection]:
         with self._write_lock:
             self._check_open()
             if self._writer is None or self._identity is None:
@@ -390,20 +408,28 @@ class SqliteLog(ConditionalLog):
     ) -> EventPage:
         """See `EventLog.read`.
 
-        A filter by subjects reads the log once to learn what job runs concern; other filters and
-        plain pages cost a scan of the page.
+        A filter costs what it returns, by an index that filtered reads extend with what is new
+        (`belog.storage.selective`), but for a pattern that matches more than `PATTERN_NAMES_MAX`
+        partitions and for kinds and occurred times alone, which are found by a scan. Where the file
+        cannot be written, and on replicas, it is a scan after one pass over the log.
         """
         check_page(limit, since_idx)
         matcher = Matcher(wanted)
-        if self._identity is None or self._identity.is_replica or not matcher.matches_all:
+        if self._identity is None or self._identity.is_replica:
             return self._view.read(since_idx, wanted, limit)
+        if not matcher.matches_all:
+            try:
+                return self._terms.read(since_idx, wanted, limit)
+            except Unsupported:
+                return self._view.read(since_idx, wanted, limit)
         records = self.scan(since_idx, limit + 1)
+        page = records[:limit]
         events = tuple(
-            StoredEvent(r.position, r.created_at, decode_event(r.value))
-            for r in records[:limit]
-            if r.value is not None
+            StoredEvent(record.position, record.created_at, event)
+            for record in page
+            if (event := event_of(record)) is not None
         )
-        next_idx = events[-1].index + 1 if events else since_idx
+        next_idx = page[-1].position + 1 if page else since_idx
         return EventPage(events, next_idx, len(records) > limit)
 
     def get(self, index: int) -> StoredEvent | None:
@@ -411,21 +437,30 @@ class SqliteLog(ConditionalLog):
         if self._identity is None or self._identity.is_replica:
             return self._view.get(index)
         records = self.scan(index, 1)
-        if not records or records[0].position != index or records[0].value is None:
-            return None
-        return StoredEvent(index, records[0].created_at, decode_event(records[0].value))
+        event = event_of(records[0]) if records and records[0].position == index else None
+        return None if event is None else StoredEvent(index, records[0].created_at, event)
 
     def get_by_id(self, event_id: bytes) -> StoredEvent | None:
-        """See `EventLog.get_by_id`; past the window of recent ids it reads the log."""
-        return self._view.get_by_id(event_id)
+        """See `EventLog.get_by_id`; by the same index as filtered reads."""
+        if self._identity is None or self._identity.is_replica:
+            return self._view.get_by_id(event_id)
+        try:
+            return self._terms.get_by_id(event_id)
+        except Unsupported:
+            return self._view.get_by_id(event_id)
 
     def end(self) -> LogEnd:
         """See `EventLog.end`."""
         return require_end(self._view.end(), self.name)
 
     def statistics(self) -> Statistics:
-        """See `EventLog.statistics`."""
-        return self._view.statistics()
+        """See `EventLog.statistics`; by the counts that the index keeps."""
+        if self._identity is None or self._identity.is_replica:
+            return self._view.statistics()
+        try:
+            return self._terms.statistics()
+        except Unsupported:
+            return self._view.statistics()
 
     def vacuum(self, before: int, *, dry_run: bool = True) -> VacuumReport:
         """Refuse: not built for this backend yet."""

@@ -305,7 +305,8 @@ class KafkaLog(OrderedLog):
         Raises:
             LimitExceeded: The record is larger than a log's topic has to take.
         """
-        self._check_initialized()
+        if self._identity is None or self._closed:
+            self._check_initialized()
         self._sender.send(key, value, on_report)
 
     def tombstone(self, keys: Sequence[bytes]) -> None:

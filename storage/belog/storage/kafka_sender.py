@@ -76,23 +76,27 @@ class Sender:
         Raises:
             LimitExceeded: The record is larger than a topic has to take.
         """
+        # The producer is thread-safe; the lock is for replacing it only, which is rare.
         report = functools.partial(self._report, on_report)
+        producer = self._producer or self._started()
+        try:
+            producer.produce(self._topic, value, key, PARTITION, on_delivery=report)
+        except BufferError as error:
+            raise Overloaded(
+                "the send buffer is full",
+                log=self._target.name,
+                hint="wait for reports, then send again",
+            ) from error
+        except KafkaException as error:
+            known = as_kafka_error(error)
+            if known is None or known.code() != KafkaError._FATAL:  # noqa: SLF001
+                raise self._refusal(error, known, value) from error
+            self._retire(producer, known)
+            self._started().produce(self._topic, value, key, PARTITION, on_delivery=report)
+
+    def _started(self) -> Producer:
         with self._lock:
-            producer = self._producer or self._start()
-            try:
-                producer.produce(self._topic, value, key, PARTITION, on_delivery=report)
-            except BufferError as error:
-                raise Overloaded(
-                    "the send buffer is full",
-                    log=self._target.name,
-                    hint="wait for reports, then send again",
-                ) from error
-            except KafkaException as error:
-                known = as_kafka_error(error)
-                if known is None or known.code() != KafkaError._FATAL:  # noqa: SLF001
-                    raise self._refusal(error, known, value) from error
-                self._retire(known)
-                self._start().produce(self._topic, value, key, PARTITION, on_delivery=report)
+            return self._producer or self._start()
 
     def _refusal(
         self, error: KafkaException, known: KafkaError | None, value: bytes | None
@@ -119,12 +123,14 @@ class Sender:
         self._thread.start()
         return producer
 
-    def _retire(self, error: KafkaError) -> None:
+    def _retire(self, failed: Producer, error: KafkaError) -> None:
         """Let a failed producer report what it had, by its own thread, and forget it."""
+        with self._lock:
+            if self._producer is not failed:
+                return
+            self._producer = None
         LOGGER.error("the producer failed for good and is replaced: %s", error.str())
-        if self._producer is not None:
-            self._producer.purge(blocking=False)
-        self._producer = None
+        failed.purge(blocking=False)
 
     def _serve(self, producer: Producer) -> None:
         """Call back with reports as long as the producer is in use or has some to come."""

@@ -40,3 +40,22 @@ def writable_log(uri: str, instance: str) -> Iterator[EventLog]:
         if is_new:
             note(f"created log {identity.log_id} at {log.name}")
         yield log
+
+
+@contextmanager
+def open_tables(log_uri: str, tables_uri: str) -> Iterator[TableReader]:
+    """Open the tables of a log: those that a worker keeps, or ones made here and now of the log.
+
+    Raises:
+        NotFound: There is no log.
+        InvalidUri: The URI names no tables.
+        LogReplaced: The tables are of another log.
+    """
+    with existing_log(log_uri) as log:
+        if tables_uri == "memory:":
+            with MemoryTables(name=f"tables of {log.name}") as tables:
+                tables.catch_up(log)
+                yield tables
+            return
+        with open_redis_tables(tables_uri, log) as tables:
+            yield tables

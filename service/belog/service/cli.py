@@ -1,0 +1,81 @@
+"""The `belog` command: its parts put together, and errors turned into exit codes.
+
+Exit codes: 0 done, 1 failed, 2 wrong usage, 3 conflict, 4 not found, 5 unavailable; 130 interrupted.
+"""
+
+import os
+import sys
+from importlib.metadata import version
+from typing import Annotated, Final
+
+import typer
+
+from belog.schemas.errors import BelogError, status_of
+from belog.service import cli_log, cli_run, cli_tables
+from belog.service.rendering import error_json, to_text
+from belog.service.terminal import note
+
+__all__ = ["app", "main"]
+
+INTERRUPTED: Final = 130
+"""What shells give for a command that SIGINT ended: 128 + 2."""
+
+app = typer.Typer(
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Exit codes: 0 done, 1 failed, 2 usage, 3 conflict, 4 not found, 5 unavailable.",
+)
+
+
+def _show_version(wanted: bool) -> None:  # noqa: FBT001 - typer's calling convention
+    if wanted:
+        typer.echo(f"belog {version('belog')}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    *,
+    _version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
+    """A build event log: one validated, totally ordered log of data builds."""
+
+
+app.command()(cli_run.demo)
+app.command()(cli_log.append)
+app.command()(cli_log.events)
+app.add_typer(cli_tables.partition_app, name="partition")
+app.add_typer(cli_tables.build_app, name="build")
+app.add_typer(cli_tables.job_app, name="job")
+app.add_typer(cli_tables.task_app, name="task")
+app.command()(cli_run.worker)
+app.command()(cli_run.sink)
+app.add_typer(cli_log.topic_app, name="topic")
+app.command()(cli_run.replay)
+app.command()(cli_run.verify)
+app.command()(cli_run.status)
+app.add_typer(cli_log.import_app, name="import")
+
+
+def main() -> None:
+    """Run a command line; the entry point of the installed program."""
+    try:
+        app()
+    except BelogError as error:
+        as_json = "--json" in sys.argv[1:]
+        note(to_text({"error": error_json(error)}) if as_json else f"error: {error}")
+        sys.exit(status_of(error).exit_code)
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+    except BrokenPipeError:
+        # The reader of our output is gone, as `head` is when it has enough; nobody is left to tell.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+
+
+if __name__ == "__main__":
+    main()

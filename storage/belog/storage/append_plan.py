@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from msgspec import Struct
 
 from belog.schemas.envelope import Event
-from belog.schemas.errors import BelogError, IndexConflict
+from belog.schemas.errors import BelogError, IndexConflict, OutcomeUnknown
 from belog.storage.interface import CopiedRecord, Receipt
 from belog.storage.recent import RecentRecords
 
@@ -43,6 +43,21 @@ class Plan(Struct, frozen=True):
     def failed_by(self, error: BelogError) -> list[Result]:
         """Return the results where nothing could be written."""
         return [r if isinstance(r, BaseException) else again(error) for r in self.results]
+
+    def unknown(
+        self, group: Sequence[Append], message: str, *, log: str, cause: BaseException
+    ) -> list[Result]:
+        """Return the results where nobody can say whether it was written."""
+        results: list[Result] = []
+        for item, result in zip(group, self.results, strict=True):
+            if isinstance(result, BaseException):
+                results.append(result)
+                continue
+            event_id = item.events[0].event_id if item.events else b""
+            error = OutcomeUnknown(message, event_id=event_id, log=log)
+            error.__cause__ = cause
+            results.append(error)
+        return results
 
 
 def plan_appends(

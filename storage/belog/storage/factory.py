@@ -5,7 +5,11 @@ URI                                 log
 ==================================  =====================================================
 `sqlite:///path`                    one file, the embedded default
 `kafka://host:port[,…]/topic?…`     a topic of one partition; the query holds client settings
+`file:///path`                      a folder of segment files, one writing process
+`delta:///path`                     a Delta Lake table; `delta+s3://bucket/path?option=…` and other
+                                    object stores, see `belog.storage.delta_uri`
 `memory:`                           this process only
+`stdout:`                           shows events as JSON lines, cannot be read
 ==================================  =====================================================
 
 A backend's module, and with it its third-party client, is imported when its first log is opened.
@@ -17,6 +21,7 @@ from typing import Final, Protocol, cast
 from urllib.parse import urlsplit
 
 from belog.schemas.errors import InvalidUri
+from belog.storage.delta_uri import STORES as DELTA_STORES
 from belog.storage.interface import EventLog
 
 __all__ = ["SCHEMES", "Backend", "open_log", "redacted"]
@@ -33,7 +38,11 @@ class Backend(Protocol):
 SCHEMES: Final[Mapping[str, tuple[str, str]]] = {
     "sqlite": ("belog.storage.sqlite", ""),
     "kafka": ("belog.storage.kafka", "kafka"),
+    "file": ("belog.storage.file", ""),
+    "delta": ("belog.storage.delta", "delta"),
+    **{f"delta+{store}": ("belog.storage.delta", "delta") for store in DELTA_STORES},
     "memory": ("belog.storage.memory", ""),
+    "stdout": ("belog.storage.stdout", ""),
 }
 """URI scheme → module, and the extra that brings its client."""
 

@@ -34,7 +34,6 @@ from belog.schemas.errors import (
     LogReplaced,
     LogTruncated,
     NotFound,
-    OutcomeUnknown,
     Unavailable,
     Unsupported,
 )
@@ -271,6 +270,7 @@ class FileLog(ConditionalLog):
         end = self._end
         if end is not None:
             return end
+        seen_idx = self._seen_idx
         mark = read_end(self.folder, self.name)
         if mark is None:
             msg = f"{self.folder / 'end'} is missing or damaged"
@@ -279,8 +279,8 @@ class FileLog(ConditionalLog):
         if mark.log_id != identity.log_id:
             msg = f"the log is {mark.log_id} now, not {identity.log_id}"
             raise LogReplaced(msg, log=self.name, hint="was it recreated?")
-        if mark.next_idx < self._seen_idx:
-            msg = f"the log ends at {mark.next_idx}, it was read up to {self._seen_idx}"
+        if mark.next_idx < seen_idx:
+            msg = f"the log ends at {mark.next_idx}, it was read up to {seen_idx}"
             raise LogTruncated(msg, log=self.name, hint="was it restored from a copy?")
         self._seen_idx = mark.next_idx
         return mark
@@ -396,10 +396,8 @@ class FileLog(ConditionalLog):
             return plan.failed_by(error)
         except SyncFailed as error:
             self._failed = str(error)
-            return [
-                result if isinstance(result, BaseException) else self._unknown(item, error)
-                for item, result in zip(group, plan.results, strict=True)
-            ]
+            msg = f"the disk did not confirm the write: {error}"
+            return plan.unknown(group, msg, log=self.name, cause=error)
         except BaseException:
             self._recent.forget(end.next_idx)
             raise
@@ -408,13 +406,6 @@ class FileLog(ConditionalLog):
         with self._changed:
             self._changed.notify_all()
         return plan.results
-
-    def _unknown(self, item: Append, error: SyncFailed) -> BelogError:
-        msg = f"the disk did not confirm the write: {error}"
-        event_id = item.events[0].event_id if item.events else b""
-        unknown = OutcomeUnknown(msg, event_id=event_id, log=self.name)
-        unknown.__cause__ = error
-        return unknown
 
     def _touched_on_disk(self, events: Sequence[Event], seen_idx: int, end: EndMark) -> bool:
         if end.next_idx - seen_idx > TOUCH_RECORDS_MAX:

@@ -31,6 +31,7 @@ __all__ = [
 
 LOGGER: Final = logging.getLogger("belog.storage.kafka")
 """Where messages of the client libraries go; never to the terminal by themselves."""
+LOGGER.addHandler(logging.NullHandler())
 
 TOPIC_GONE: Final = frozenset(
     {
@@ -65,8 +66,11 @@ _REFUSED: Final = frozenset(
 
 
 def log_error(error: KafkaError) -> None:
-    """Note an error that the client reports outside any call; calls report what concerns them."""
-    LOGGER.warning("%s", error.str())
+    """Note an error that the client reports outside any call; calls report what concerns them.
+
+    The client logs the same, and leaves out repetitions there.
+    """
+    LOGGER.debug("%s", error.str())
 
 
 def as_kafka_error(error: BaseException) -> KafkaError | None:

@@ -7,7 +7,13 @@ from hypothesis import strategies as st
 
 from belog.schemas.envelope import Event
 from belog.schemas.fold import Accepted, Fold, Record
-from belog.schemas.replica import REPLICA_HEADER, decode_replica
+from belog.schemas.replica import (
+    REPLICA_HEADER,
+    ReplicaEncoder,
+    ReplicaRecord,
+    decode_replica,
+    encode_replica,
+)
 from belog.sink.protocol import EMPTY_TARGET, ReplicationProtocol, TargetEnd
 from belog.storage.interface import CopiedRecord
 from tests.examples import created, event, record
@@ -139,3 +145,17 @@ def test_records_in_any_order_and_number_make_a_prefix(
         target.append(ready.records[pick % len(ready.records)])
     held = accepted(target.records)
     assert held == accepted(origin)[: len(held)]
+
+
+INT64 = st.integers(-(2**63), 2**63 - 1)
+
+
+@given(st.binary(min_size=16, max_size=16), INT64, st.lists(st.tuples(INT64, INT64, st.binary())))
+def test_the_encoder_of_a_sequence_writes_what_the_plain_one_does(
+    log_id: bytes, prev: int, events: list[tuple[int, int, bytes]]
+) -> None:
+    encoder = ReplicaEncoder(log_id, prev)
+    for index, created_at, envelope in events:
+        expected = encode_replica(ReplicaRecord(log_id, index, prev, created_at, envelope))
+        assert encoder.encode(index, created_at, envelope) == expected
+        prev = index

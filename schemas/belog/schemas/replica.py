@@ -10,7 +10,7 @@ from msgspec import Struct
 from belog.schemas.envelope import HEADER_BYTES, avro_schema, read_varint, write_varint
 from belog.schemas.errors import Corrupt
 
-__all__ = ["REPLICA_HEADER", "ReplicaRecord", "decode_replica", "encode_replica"]
+__all__ = ["REPLICA_HEADER", "ReplicaEncoder", "ReplicaRecord", "decode_replica", "encode_replica"]
 
 _SCHEMA: Final = avro_schema("replica-record", 1)
 REPLICA_HEADER: Final = _SCHEMA.header
@@ -42,6 +42,36 @@ def encode_replica(record: ReplicaRecord) -> bytes:
             record.envelope,
         )
     )
+
+
+class ReplicaEncoder:
+    """Wraps a log's accepted events one after the other, as `encode_replica` does, but faster.
+
+    An event's index is the next one's `prev_origin_index`, and events that were ingested together
+    have one time: their encodings are kept. Not thread-safe.
+    """
+
+    __slots__ = ("_created_at", "_prev_part", "_start", "_time_part")
+
+    def __init__(self, origin_log_id: bytes, prev_origin_index: int) -> None:
+        """Start behind an accepted event, or with -1 at the log's beginning."""
+        self._start = REPLICA_HEADER + origin_log_id
+        self._prev_part = write_varint(prev_origin_index)
+        self._created_at = 0
+        self._time_part = write_varint(0)
+
+    def encode(self, origin_index: int, origin_created_at: int, envelope: bytes) -> bytes:
+        """Return the record value that wraps the next accepted event."""
+        index_part = write_varint(origin_index)
+        if origin_created_at != self._created_at:
+            self._created_at = origin_created_at
+            self._time_part = write_varint(origin_created_at)
+        size_part = write_varint(len(envelope))
+        value = b"".join(
+            (self._start, index_part, self._prev_part, self._time_part, size_part, envelope)
+        )
+        self._prev_part = index_part
+        return value
 
 
 def decode_replica(value: bytes) -> ReplicaRecord:

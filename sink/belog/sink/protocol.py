@@ -29,7 +29,7 @@ from msgspec import Struct
 from belog.schemas.errors import Diverged, LogTruncated, NewerFormat
 from belog.schemas.fold import Accepted, Fold, Outcome, Record
 from belog.schemas.merkle import EMPTY_ROOT, MerkleRange
-from belog.schemas.replica import REPLICA_HEADER, ReplicaRecord, decode_replica, encode_replica
+from belog.schemas.replica import REPLICA_HEADER, ReplicaEncoder, decode_replica
 from belog.storage.interface import CopiedRecord
 
 __all__ = [
@@ -82,6 +82,7 @@ class ReplicationProtocol:
     __slots__ = (
         "_base",
         "_base_index",
+        "_encoder",
         "_failure",
         "_omitted",
         "_origin",
@@ -115,6 +116,7 @@ class ReplicationProtocol:
         self._base = MerkleRange()  # over what the target is known to hold
         self._base_index = -1
         self._proof: TargetEnd | None = None
+        self._encoder: ReplicaEncoder | None = None
         self._failure: NewerFormat | None = None
         self.target_is(target_end)
 
@@ -160,7 +162,7 @@ class ReplicationProtocol:
         """
         if self._failure is not None:
             raise self._failure
-        fold = self.fold
+        fold, queue = self.fold, self._queue
         try:
             for record in records:
                 prev = fold.last_accepted
@@ -169,21 +171,20 @@ class ReplicationProtocol:
                     continue
                 if self._proof is not None:
                     self._prove(record, outcome, self._proof)
-                else:
-                    self._queue.append(self._wrapped(record, outcome, prev))
+                    continue
+                value = record.value or b""
+                index, created_at = outcome.index, outcome.created_at
+                if value[:10] != REPLICA_HEADER:
+                    encoder = self._encoder
+                    if encoder is None:
+                        log_id = fold.log_id or UUID(int=0)
+                        encoder = self._encoder = ReplicaEncoder(log_id.bytes, prev)
+                    value = encoder.encode(index, created_at, value)
+                queue.append(CopiedRecord(index, created_at, value))
         except NewerFormat as error:
             self._failure = error
-            if not self._queue:
+            if not queue:
                 raise
-
-    def _wrapped(self, record: Record, outcome: Outcome, prev: int) -> CopiedRecord:
-        value = record.value or b""
-        if value[:10] != REPLICA_HEADER:
-            log_id = self.fold.log_id or UUID(int=0)
-            value = encode_replica(
-                ReplicaRecord(log_id.bytes, outcome.index, prev, outcome.created_at, value)
-            )
-        return CopiedRecord(outcome.index, outcome.created_at, value)
 
     def _prove(self, record: Record, outcome: Outcome, proof: TargetEnd) -> None:
         """Pass over an event that the target holds already."""
@@ -264,6 +265,7 @@ class ReplicationProtocol:
         else:
             # Another sink is ahead, or this is the start: read the origin up to there.
             self._proof = end
+            self._encoder = None
 
     def _compare(self, end: TargetEnd) -> None:
         if self._base.root() != end.root:

@@ -5,7 +5,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from heapq import merge
-from typing import Final, cast
+from typing import Final
 
 from belog.processors.indexes import (
     ANY,
@@ -13,14 +13,11 @@ from belog.processors.indexes import (
     Where,
     decode_cursor,
     driving_names,
-    encode_cursor,
     index_names,
-    matches,
 )
 from belog.processors.rows import ROW_TYPES, R, Row, RowKind
 from belog.processors.table_fold import TABLE_SCHEMA_VERSION, Change, RowChange, TableFold
 from belog.processors.tables import (
-    LIST_SCAN_ROWS_MAX,
     PAGE_ROWS,
     Answer,
     Counts,
@@ -29,6 +26,7 @@ from belog.processors.tables import (
     TablesStatus,
     check_ids,
     check_page_rows,
+    page_of,
 )
 from belog.schemas.errors import Closed, LogReplaced, LogTruncated
 from belog.schemas.fold import Record
@@ -237,15 +235,8 @@ class MemoryTables(TableReader):
                 candidates = self._by_id(kind, where, after)
             else:
                 candidates = self._recent(kind, where, after)
-            rows: list[R] = []
-            last: Row | None = None
-            for looked_at, row in enumerate(candidates):
-                if len(rows) == limit or looked_at == LIST_SCAN_ROWS_MAX:
-                    return Page(tuple(rows), encode_cursor(order, cast("Row", last)), applied)
-                last = row
-                if matches(row, where):
-                    rows.append(row)
-            return Page(tuple(rows), None, applied)
+            page = page_of(((row, applied) for row in candidates), where, order=order, limit=limit)
+            return Page(page.rows, page.next_cursor, applied)
 
     def _recent(self, kind: type[R], where: Where, after: str | None) -> Iterator[R]:
         table = self._fold.table(kind)
@@ -257,8 +248,6 @@ class MemoryTables(TableReader):
             row = table[row_id]
             if row.index != index:
                 continue
-            if where.since_us is not None and row.updated_at < where.since_us:
-                return
             yield row
 
     def _by_id(self, kind: type[R], where: Where, after: str | None) -> Iterator[R]:

@@ -1,13 +1,13 @@
 """What readers ask of the tables, whoever keeps them: this process or Redis."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Final, Generic, Self, TypeVar
 
 from msgspec import Struct
 
-from belog.processors.indexes import ANY, Order, Where
+from belog.processors.indexes import ANY, Order, Where, encode_cursor, matches
 from belog.processors.rows import R, RowKind, SystemRow
 from belog.schemas.errors import InvalidFilter, LimitExceeded
 
@@ -19,6 +19,7 @@ __all__ = [
     "Answer",
     "Counts",
     "Page",
+    "Stale",
     "TableReader",
     "TablesStatus",
 ]
@@ -73,8 +74,17 @@ class TablesStatus(Struct, frozen=True, kw_only=True):
     schema_version: int
     created_at: int
     """Ingest time of the last applied event, microseconds; 0 for none."""
+    generation: str = ""
+    """Changes when the tables are made anew; Redis only."""
     written_at: int | None = None
     """When the tables were last written, by the writer's clock, microseconds; Redis only."""
+
+
+class Stale(Struct, frozen=True):
+    """The tables are not where a batch starts from, so nothing was written."""
+
+    status: TablesStatus
+    """Where they are."""
 
 
 class TableReader(ABC):
@@ -169,6 +179,33 @@ class TableReader(ABC):
     ) -> None:
         """Close it."""
         self.close()
+
+
+def page_of(
+    candidates: Iterable[tuple[R, int]], where: Where, *, order: Order, limit: int
+) -> Page[R]:
+    """Return the page that a list's candidates make, in their order.
+
+    Args:
+        candidates: Rows in the list's order from its cursor on, each with what it is as of. Not
+            looked at past what the page needs.
+        where: The conditions.
+        order: The order.
+        limit: Most rows of the page.
+    """
+    rows: list[R] = []
+    last: R | None = None
+    applied: int | None = None
+    for looked_at, (row, as_of) in enumerate(candidates):
+        applied = as_of if applied is None else applied
+        if order == "recent" and where.since_us is not None and row.updated_at < where.since_us:
+            break
+        if last is not None and (len(rows) == limit or looked_at == LIST_SCAN_ROWS_MAX):
+            return Page(tuple(rows), encode_cursor(order, last), applied)
+        last = row
+        if matches(row, where):
+            rows.append(row)
+    return Page(tuple(rows), None, -1 if applied is None else applied)
 
 
 def check_ids(row_ids: Sequence[str]) -> None:

@@ -1,0 +1,363 @@
+"""Bulk reading of a log into tables: scan, fold, write. For every log, without Faust.
+
+`TableFollower` keeps stored tables up with a log: it catches up in large batches, takes what a tail
+gives it, and starts over by itself where the tables were flushed, went back in time, or were made
+anew by somebody else. `replay_into` fills tables of this process, also up to a point in time.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, Protocol
+from uuid import UUID
+
+from msgspec import Struct
+
+from belog.processors.memory_tables import MemoryTables
+from belog.processors.table_fold import Change, Checkpoint, TableFold
+from belog.processors.tables import Stale, TablesStatus
+from belog.schemas.errors import Corrupt, LogReplaced, LogTruncated, NotFound, Overloaded
+from belog.schemas.fold import Fold, Record
+from belog.schemas.replica import REPLICA_HEADER, decode_replica
+from belog.storage.interface import EventLog, LogIdentity
+
+__all__ = [
+    "BATCH_RECORDS",
+    "WHOLE_LOG",
+    "Progress",
+    "Stop",
+    "TableFollower",
+    "TableWriter",
+    "Until",
+    "open_existing",
+    "replay_into",
+]
+
+BATCH_RECORDS: Final = 5_000
+"""Records of one batch of a bulk replay: its script takes Redis about 50 ms, during which it serves
+nobody else; larger ones are hardly faster."""
+
+RESTARTS_MAX: Final = 10
+"""How often in a row the tables may be lost before they are caught up once: somebody deletes them
+all the time."""
+
+Stop = threading.Event
+OnProgress = Callable[["Progress"], None]
+
+
+class Until(Struct, frozen=True, kw_only=True):
+    """Where a replay ends: before the first event past either bound."""
+
+    index: int | None = None
+    """Apply events below this index."""
+    created_us: int | None = None
+    """Apply events ingested at or before this time, microseconds since the epoch."""
+
+    def excludes(self, record: Record) -> bool:
+        """Whether a record lies past a bound."""
+        if self.index is None and self.created_us is None:
+            return False
+        index, created_at = record.position, record.created_at
+        if record.value is not None and record.value[:10] == REPLICA_HEADER:
+            try:
+                wrapped = decode_replica(record.value)
+            except Corrupt:
+                return False
+            index, created_at = wrapped.origin_index, wrapped.origin_created_at
+        return (self.index is not None and index >= self.index) or (
+            self.created_us is not None and created_at > self.created_us
+        )
+
+
+WHOLE_LOG: Final = Until()
+
+
+class Progress(Struct, frozen=True):
+    """How far a replay is."""
+
+    position: int
+    """Position of the next record."""
+    end_position: int
+    """Where the log ended when it was last asked."""
+    records: int
+    """Records read by this replay."""
+    elapsed_s: float
+
+    @property
+    def rate_per_s(self) -> float:
+        """Records read per second."""
+        return self.records / self.elapsed_s if self.elapsed_s else 0.0
+
+
+def open_existing(log: EventLog) -> LogIdentity:
+    """Open a log that is there, a primary one or a replica. Never creates it.
+
+    Raises:
+        NotFound: There is no log yet.
+        Unavailable: It cannot be reached.
+    """
+    found = log.identify()
+    if found is None:
+        msg = "there is no log yet"
+        raise NotFound(msg, log=log.name, hint="create it first, or start its sink")
+    return log.initialize(instance=found.instance, log_id=found.log_id, replica=found.is_replica)
+
+
+class _Scan:
+    """The records of a log from a position on, batch by batch, with progress."""
+
+    def __init__(
+        self, log: EventLog, until: Until, on_progress: OnProgress | None, stop: Stop | None
+    ) -> None:
+        self._log = log
+        self._until = until
+        self._on_progress = on_progress
+        self._stop = stop or Stop()
+        self._started = time.monotonic()
+        self._records = 0
+        self._end_position = 0
+
+    def batches(self, position: Callable[[], int]) -> Iterator[list[Record]]:
+        """Yield batches from where `position` says, until the log's end, the bound or the stop."""
+        while not self._stop.is_set():
+            at = position()
+            if at >= self._end_position:
+                self._end_position = self._log.next_position()
+                self._check_end(at)
+            records = self._log.scan(at, BATCH_RECORDS)
+            if not records:
+                return
+            wanted = self._within(records)
+            self._records += len(wanted)
+            if wanted:
+                yield wanted
+            if self._on_progress is not None:
+                self._on_progress(self._progress(position()))
+            if len(wanted) < len(records):
+                return
+
+    def _within(self, records: list[Record]) -> list[Record]:
+        if self._until == WHOLE_LOG:
+            return records
+        for n, record in enumerate(records):
+            if self._until.excludes(record):
+                return records[:n]
+        return records
+
+    def _progress(self, position: int) -> Progress:
+        elapsed_s = time.monotonic() - self._started
+        end = max(self._end_position, position)
+        return Progress(position, end, self._records, elapsed_s)
+
+    def _check_end(self, position: int) -> None:
+        if self._end_position < position:
+            msg = f"the log ends at {self._end_position}, and was read up to {position}"
+            raise LogTruncated(msg, log=self._log.name, hint="was the log recreated or cut?")
+
+
+def replay_into(
+    log: EventLog,
+    tables: MemoryTables,
+    *,
+    until: Until = WHOLE_LOG,
+    on_progress: OnProgress | None = None,
+    stop: Stop | None = None,
+) -> int:
+    """Apply what the log holds to tables of this process. Goes on from where they are.
+
+    Args:
+        log: An opened log.
+        tables: The tables.
+        until: Where to end.
+        on_progress: Called after each batch.
+        stop: Set by another thread to end early, after the batch under way.
+
+    Returns:
+        The index of the first event that is not applied.
+
+    Raises:
+        LogTruncated: The log is shorter than what was applied.
+        NewerFormat: A record needs newer software; everything before it was applied.
+    """
+    scan = _Scan(log, until, on_progress, stop)
+    for records in scan.batches(lambda: tables.status().position):
+        tables.apply(records)
+    return tables.applied()
+
+
+class TableWriter(Protocol):
+    """Stored tables, as who writes them sees them; see `belog.processors.redis_writer`."""
+
+    name: str
+
+    @property
+    def generation(self) -> str:
+        """The tables that are written."""
+        ...
+
+    def status(self) -> TablesStatus:
+        """Return how far the tables are."""
+        ...
+
+    def start(self, log_id: str) -> TablesStatus:
+        """Make the tables ready for a log."""
+        ...
+
+    def clear(self, log_id: str, seen: TablesStatus) -> bool:
+        """Start empty tables, unless somebody else has."""
+        ...
+
+    def remove_old(self) -> int:
+        """Remove what tables made anew left behind."""
+        ...
+
+    def write(self, change: Change) -> Stale | None:
+        """Hand a batch over."""
+        ...
+
+    def flush(self) -> Stale | None:
+        """Wait until all batches are written."""
+        ...
+
+    def close(self) -> None:
+        """Release everything."""
+        ...
+
+
+class TableFollower:
+    """Keeps stored tables up with a log. Not thread-safe.
+
+    The position is that of the tables: what they hold already is folded again, for the verdicts,
+    and not written again.
+
+    Attributes:
+        log_id: The log's identity.
+        restarts: How often the tables were found lost since the start.
+    """
+
+    def __init__(self, log: EventLog, writer: TableWriter, identity: LogIdentity) -> None:
+        """Follow an opened log; call `start` first.
+
+        Args:
+            log: The log.
+            writer: The tables; this object's own from then on.
+            identity: What opening the log said.
+        """
+        self.log_id: UUID = identity.log_id
+        self.restarts = 0
+        self._log = log
+        self._writer = writer
+        self._fold = TableFold(Fold(keeps_root=False))
+        self._from = Checkpoint(0, 0)
+
+    @property
+    def position(self) -> int:
+        """Position of the next record to take."""
+        return self._fold.fold.next_position
+
+    @property
+    def next_idx(self) -> int:
+        """Index of the next event to take."""
+        return self._fold.fold.next_idx
+
+    def start(self) -> Checkpoint:
+        """Make the tables ready, and begin with an empty fold.
+
+        Returns:
+            Where the tables are.
+
+        Raises:
+            LogTruncated: The tables are ahead of the log.
+            Unavailable: Redis or the log cannot be reached.
+            As `TableWriter.start`.
+        """
+        status = self._writer.start(str(self.log_id))
+        end_position = self._log.next_position()
+        if status.position > end_position:
+            msg = f"the log ends at {end_position}, the tables are at {status.position}"
+            hint = "acknowledged events were lost: find them, or make the tables anew"
+            raise LogTruncated(msg, log=self._log.name, index=status.applied, hint=hint)
+        self._from = Checkpoint(status.position, status.applied)
+        self._fold = TableFold(Fold(keeps_root=False))
+        return self._from
+
+    def rebuild(self) -> None:
+        """Throw the tables away, so that they are made anew from the start of the log."""
+        self._writer.clear(str(self.log_id), self._writer.status())
+        self.start()
+
+    def catch_up(
+        self,
+        *,
+        until: Until = WHOLE_LOG,
+        on_progress: OnProgress | None = None,
+        stop: Stop | None = None,
+    ) -> int:
+        """Write what the log holds now; see `replay_into`. Returns when it is in the tables.
+
+        Raises:
+            Overloaded: The tables were lost `RESTARTS_MAX` times meanwhile.
+            LogReplaced: Somebody else put another log's tables in their place.
+        """
+        for _ in range(RESTARTS_MAX):
+            before = self.restarts
+            scan = _Scan(self._log, until, on_progress, stop)
+            for records in scan.batches(lambda: self.position):
+                self._write(self._fold.apply(records))
+            self._flush()
+            if self.restarts == before:
+                self._writer.remove_old()
+                return self.next_idx
+        msg = f"the tables were lost {RESTARTS_MAX} times while they were made"
+        raise Overloaded(msg, log=self._writer.name, hint="who else deletes keys there?")
+
+    def take(self, records: Sequence[Record]) -> None:
+        """Write records of the log's tail; what is missing before them is read from the log.
+
+        Returns when they are in the tables.
+
+        Raises:
+            As `catch_up`.
+        """
+        restarts = self.restarts
+        if records and records[0].position == self.position:
+            self._write(self._fold.apply(records))
+            self._flush()
+        if self.restarts != restarts or (records and records[-1].position >= self.position):
+            self.catch_up()
+
+    def check(self) -> None:
+        """Look whether the tables are still there; if not, make them anew.
+
+        Raises:
+            As `catch_up`.
+        """
+        status = self._writer.status()
+        if status.generation != self._writer.generation or status.position < self.position:
+            self._restart(Stale(status))
+            self.catch_up()
+
+    def _write(self, change: Change) -> None:
+        start, end = change.start.position, change.end.position
+        if end <= self._from.position or start == end:
+            return
+        rest = change.rest(self._from) if start < self._from.position else change
+        if stale := self._writer.write(rest):
+            self._restart(stale)
+
+    def _flush(self) -> None:
+        if stale := self._writer.flush():
+            self._restart(stale)
+
+    def _restart(self, stale: Stale) -> None:
+        found = stale.status.log_id
+        if found is not None and found != str(self.log_id):
+            msg = f"the tables are now of log {found}, not of {self.log_id}"
+            hint = "two logs must not share a prefix"
+            raise LogReplaced(msg, log=self._writer.name, hint=hint)
+        self.restarts += 1
+        self.start()
+
+    def close(self) -> None:
+        """Release the tables; idempotent."""
+        self._writer.close()

@@ -13,6 +13,7 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
 
 import pytest
+from hypothesis import settings
 from psycopg.sql import SQL, Identifier
 
 from tests.servers import Broker, Postgres, Redis, provider_of
@@ -21,6 +22,10 @@ SEED_BITS = 32
 
 NAME_CHARS_MAX = 40
 """How much of a test's name its topic or schema carries: PostgreSQL cuts off after 63."""
+
+# No deadline: this is a busy machine's time, not the program's. A failure prints how to replay it.
+settings.register_profile("belog", deadline=None, print_blob=True)
+settings.load_profile("belog")
 
 SEED: pytest.StashKey[int] = pytest.StashKey()
 

@@ -1,0 +1,334 @@
+"""Events, filters and pages as Protobuf messages, and as JSON by the proto3 mapping. Pure.
+
+The messages are those of `belog/v1/*.proto`. An event keeps its payload byte for byte in `payload`;
+`body` beside it is for people and for programs without CBOR, and is not exact: a double holds 53
+bits of an integer. What comes from a boundary is checked here as `new_event` checks it.
+"""
+
+import base64
+import math
+import re
+from collections.abc import Mapping
+from typing import Any, Final, TypeVar, cast
+from uuid import UUID
+
+import msgspec
+from google.protobuf import json_format
+from google.protobuf.message import DecodeError, Message
+from google.protobuf.struct_pb2 import Struct
+
+from belog.schemas.envelope import Event, StoredEvent
+from belog.schemas.errors import Corrupt, InvalidEvent, InvalidFilter, InvalidInput
+from belog.schemas.events import new_event
+from belog.schemas.filters import EventFilter
+from belog.schemas.lifecycle import SubjectKind
+from belog.schemas.payload import JsonValue, decode_payload, digest, encode_payload
+from belog.v1 import events_pb2 as pb
+
+__all__ = [
+    "event_from_wire",
+    "event_to_wire",
+    "filter_from_wire",
+    "filter_to_wire",
+    "json_to_message",
+    "message_from_bytes",
+    "message_to_json",
+    "page_from_wire",
+    "page_to_wire",
+    "stored_from_wire",
+    "stored_to_wire",
+]
+
+DOUBLE_INTEGER_MAX: Final = 2**53
+"""Largest integer up to which a double holds every one."""
+
+M = TypeVar("M", bound=Message)
+
+# --- events
+
+
+def stored_to_wire(stored: StoredEvent, *, with_body: bool = True) -> pb.BuildEvent:
+    """Return the message of an event that is in a log.
+
+    Args:
+        stored: The event.
+        with_body: Whether `body` is filled where the payload can be read; costs more than the
+            rest.
+    """
+    message = event_to_wire(stored.event, with_body=with_body)
+    message.index = stored.index
+    message.created_at = stored.created_at
+    return message
+
+
+def event_to_wire(event: Event, *, with_body: bool = False) -> pb.BuildEvent:
+    """Return the message of an event that is not in a log yet, to append it elsewhere."""
+    message = pb.BuildEvent(
+        event_id=str(UUID(bytes=event.event_id)),
+        event_type=event.event_type,
+        subject_kind=event.subject_kind,
+        subject_id=event.subject_id,
+        actor=event.actor,
+        occurred_at=event.occurred_at,
+        payload=event.payload,
+        payload_digest=event.payload_digest,
+    )
+    if event.caused_by is not None:
+        message.caused_by = str(UUID(bytes=event.caused_by))
+    if event.expected is not None:
+        message.expected = event.expected
+    if with_body:
+        try:
+            body = decode_payload(event.payload)
+        except Corrupt:
+            return message  # of an unknown type: the bytes say all there is to say
+        message.body.update(_shown(body))
+    return message
+
+
+def stored_from_wire(message: pb.BuildEvent) -> StoredEvent:
+    """Return the event of a log's answer, byte for byte what the log holds.
+
+    Raises:
+        InvalidEvent: No index or ingest time, an id that is no UUID, or a payload that is not
+            what its digest says.
+    """
+    if not message.HasField("index") or not message.HasField("created_at"):
+        msg = "an event of a log has an index and a created_at"
+        raise InvalidEvent(msg)
+    if digest(message.payload) != message.payload_digest:
+        msg = "payload_digest is not that of the payload"
+        raise InvalidEvent(msg, index=message.index)
+    event = Event(
+        _uuid("event_id", message.event_id),
+        message.event_type,
+        cast("SubjectKind", message.subject_kind),
+        message.subject_id,
+        message.actor,
+        message.occurred_at,
+        message.payload,
+        message.payload_digest,
+        _uuid("caused_by", message.caused_by) if message.HasField("caused_by") else None,
+        message.expected if message.HasField("expected") else None,
+    )
+    return StoredEvent(message.index, message.created_at, event)
+
+
+def event_from_wire(
+    message: pb.BuildEvent, *, actor: str | None = None, event_id: bytes | None = None
+) -> Event:
+    """Return the event that a client wants to append, checked as `new_event` does.
+
+    Args:
+        message: `payload` counts where it is not empty, `body` otherwise. `index` and `created_at`
+            are the log's to give and are not looked at.
+        actor: Who the client is; where given, a message that names another is refused.
+        event_id: Taken where the message has none.
+
+    Raises:
+        InvalidEvent: A field that no event may have; a payload that is not canonical CBOR or not
+            what its digest says; another actor.
+        LimitExceeded: A field or the whole is larger than its bound.
+    """
+    if actor is not None and message.actor not in {"", actor}:
+        msg = f"the event names {message.actor!r} as its actor, its writer is {actor!r}"
+        raise InvalidEvent(msg, hint="leave actor empty")
+    body = _given_body(message)
+    event = new_event(
+        message.event_type,
+        message.subject_id,
+        body,
+        event_id=event_id
+        if event_id is not None and not message.event_id
+        else _uuid("event_id", message.event_id),
+        actor=message.actor if actor is None else actor,
+        occurred_at=message.occurred_at,
+        subject_kind=cast("SubjectKind", message.subject_kind) if message.subject_kind else None,
+        caused_by=_uuid("caused_by", message.caused_by) if message.HasField("caused_by") else None,
+        expected=message.expected if message.HasField("expected") else None,
+    )
+    if message.payload and message.payload != event.payload:
+        # A field at its default was written out: fine, and what was signed stays what it was.
+        given = message.payload
+        event = msgspec.structs.replace(event, payload=given, payload_digest=digest(given))
+    if message.payload_digest and message.payload_digest != event.payload_digest:
+        msg = "payload_digest is not that of the payload"
+        raise InvalidEvent(msg)
+    return event
+
+
+def _given_body(message: pb.BuildEvent) -> dict[str, JsonValue]:
+    if not message.payload:
+        return {name: _meant(value) for name, value in _plain(message.body).items()}
+    try:
+        body = decode_payload(message.payload)
+    except Corrupt as error:
+        raise InvalidEvent(error.message) from error
+    if encode_payload(body) != message.payload:
+        msg = "payload is not canonical CBOR"
+        raise InvalidEvent(msg, hint="encode it by RFC 8949, section 4.2.1, or send body")
+    return body
+
+
+def _plain(struct: Struct) -> dict[str, Any]:
+    try:
+        return json_format.MessageToDict(struct)
+    except (json_format.Error, ValueError, RecursionError) as error:
+        msg = f"body cannot be read: {error}"
+        raise InvalidEvent(msg) from error
+
+
+def _uuid(name: str, text: str) -> bytes:
+    try:
+        return UUID(text).bytes
+    except ValueError as error:
+        msg = f"{name} is not a UUID: {text!r:.80}"
+        raise InvalidEvent(msg) from error
+
+
+def _shown(value: JsonValue) -> Any:  # noqa: ANN401 - what Struct takes
+    """Return a value as `Struct` can hold it."""
+    if isinstance(value, dict):
+        return {key: _shown(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_shown(item) for item in value]
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, int) and not -DOUBLE_INTEGER_MAX <= value <= DOUBLE_INTEGER_MAX:
+        return str(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        # The words of the proto3 mapping for fields of type double.
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return value
+
+
+def _meant(value: object) -> JsonValue:
+    """Return a value of a `Struct` as a payload holds it: whole numbers as integers."""
+    if isinstance(value, dict):
+        return {key: _meant(item) for key, item in cast("dict[str, object]", value).items()}
+    if isinstance(value, list):
+        return [_meant(item) for item in cast("list[object]", value)]
+    if isinstance(value, float) and value.is_integer() and abs(value) <= DOUBLE_INTEGER_MAX:
+        return int(value)
+    return cast("JsonValue", value)
+
+
+# --- filters and pages
+
+_FILTER_LISTS: Final = (
+    "partition_refs",
+    "partition_patterns",
+    "job_labels",
+    "job_run_ids",
+    "build_request_ids",
+    "task_ids",
+    "event_types",
+    "subject_kinds",
+    "actors",
+)
+_BYTES_FIELDS: Final = frozenset({"payload", "payload_digest", "payloadDigest"})
+_FILTER_TIMES: Final = ("created_from", "created_to", "occurred_from", "occurred_to")
+
+
+def filter_to_wire(wanted: EventFilter) -> pb.EventFilter:
+    """Return the message of a filter."""
+    return pb.EventFilter(**msgspec.to_builtins(wanted))
+
+
+def filter_from_wire(message: pb.EventFilter) -> EventFilter:
+    """Return the filter of a message; `Matcher` checks whether it can be evaluated."""
+    fields: dict[str, Any] = {name: tuple(getattr(message, name)) for name in _FILTER_LISTS}
+    for name in _FILTER_TIMES:
+        if message.HasField(name):
+            fields[name] = getattr(message, name)
+    return EventFilter(**fields)
+
+
+def page_to_wire(
+    events: tuple[StoredEvent, ...], next_idx: int, *, has_more: bool, with_body: bool = True
+) -> pb.EventPage:
+    """Return the message of a page.
+
+    Args:
+        events: In index order.
+        next_idx: What to pass as `since_idx` for what follows.
+        has_more: Whether there is more already.
+        with_body: See `stored_to_wire`.
+    """
+    messages = [stored_to_wire(stored, with_body=with_body) for stored in events]
+    return pb.EventPage(events=messages, next_idx=next_idx, has_more=has_more)
+
+
+def page_from_wire(message: pb.EventPage) -> tuple[tuple[StoredEvent, ...], int, bool]:
+    """Return the events, `next_idx` and `has_more` of a page.
+
+    Raises:
+        InvalidEvent: See `stored_from_wire`.
+    """
+    events = tuple(stored_from_wire(event) for event in message.events)
+    return events, message.next_idx, message.has_more
+
+
+# --- bytes and JSON
+
+
+def message_to_json(message: Message) -> dict[str, Any]:
+    """Return a message by the proto3 JSON mapping, with the field names of the .proto file.
+
+    64-bit integers are strings of digits, bytes are base64, absent fields and those at their
+    default are left out.
+    """
+    return json_format.MessageToDict(message, preserving_proto_field_name=True)
+
+
+def json_to_message(plain: Mapping[str, Any], kind: type[M]) -> M:
+    """Return the message that parsed JSON holds; field names as written or in lowerCamelCase.
+
+    Raises:
+        InvalidInput: An unknown field, or a value of another type than the field's; `InvalidEvent`
+            and `InvalidFilter` where an event or a filter was meant.
+    """
+    try:
+        _check_base64(plain)
+        return json_format.ParseDict(dict(plain), kind())
+    except (json_format.Error, ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise _refusal(kind)(f"{kind.__name__}: {error}") from error
+
+
+_BASE64: Final = re.compile(r"[A-Za-z0-9+/_-]*={0,2}")
+
+
+def _check_base64(plain: object) -> None:
+    """Refuse bytes that the library would read by passing over what is no base64."""
+    if isinstance(plain, list):
+        for item in cast("list[object]", plain):
+            _check_base64(item)
+    elif isinstance(plain, Mapping):
+        for name, value in cast("Mapping[str, object]", plain).items():
+            if name in _BYTES_FIELDS and isinstance(value, str) and not _BASE64.fullmatch(value):
+                msg = f"{name} is not base64"
+                raise ValueError(msg)
+            if name != "body":
+                _check_base64(value)
+
+
+def message_from_bytes(data: bytes, kind: type[M]) -> M:
+    """Return the message that Protobuf bytes hold.
+
+    Raises:
+        InvalidInput: The bytes hold none; its subclasses as in `json_to_message`.
+    """
+    message = kind()
+    try:
+        message.ParseFromString(data)
+    except DecodeError as error:
+        raise _refusal(kind)(f"{kind.__name__}: {error}") from error
+    return message
+
+
+def _refusal(kind: type[Message]) -> type[InvalidInput]:
+    if kind is pb.BuildEvent:
+        return InvalidEvent
+    return InvalidFilter if kind is pb.EventFilter else InvalidInput

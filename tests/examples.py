@@ -79,7 +79,11 @@ def raw_event(
 
 
 def created(log_id: UUID = LOG_ID, version: int = 1, *, n: int = 1_000_000) -> Event:
-    body = {"log_id": str(log_id), "instance": "here", "lifecycle_version": version}
+    body: dict[str, JsonValue] = {
+        "log_id": str(log_id),
+        "instance": "here",
+        "lifecycle_version": version,
+    }
     return event("v1.system.log_created", str(log_id), body, n=n)
 
 

@@ -7,7 +7,7 @@ costs a scan of the page's own records.
 
 import threading
 from array import array
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from typing import Final
 
@@ -54,6 +54,10 @@ class JudgedView:
         self._by_type: dict[str, int] = {}
         self._by_kind: dict[str, int] = {}
         self._first: tuple[int, int] | None = None
+        # Where the given time lies below the running maximum, and that maximum: one entry for
+        # each stretch of records that came while a clock was behind.
+        self._late_positions = array("q")
+        self._late_times = array("q")
         self.fold = fold or Fold()
 
     def catch_up(self) -> Fold:
@@ -89,6 +93,19 @@ class JudgedView:
         self._by_kind[event.subject_kind] = self._by_kind.get(event.subject_kind, 0) + 1
         if self._first is None:
             self._first = outcome.index, outcome.created_at
+        late = self._late_times
+        if outcome.created_at > _given_time(record) and (
+            not late or late[-1] != outcome.created_at
+        ):
+            self._late_positions.append(record.position)
+            late.append(outcome.created_at)
+
+    def _time_of(self, position: int, given: int) -> int:
+        """Return the running maximum of the ingest time at an accepted record."""
+        if not self._late_times:
+            return given
+        at = bisect_right(self._late_positions, position)
+        return max(given, self._late_times[at - 1]) if at else given
 
     def was_accepted(self, position: int) -> bool:
         """Whether an accepted event stands at a position that was read."""
@@ -116,7 +133,11 @@ class JudgedView:
         found: list[StoredEvent] = []
         looked_at = 0
         next_idx = since_idx
-        while position < end and len(found) < limit and looked_at < PAGE_SCAN_RECORDS_MAX:
+        while position < end and len(found) < limit:
+            # A page that stops early must have moved on, or its reader would ask for ever.
+            moved_on = next_idx > since_idx or not self.fold.is_replica
+            if looked_at >= PAGE_SCAN_RECORDS_MAX and moved_on:
+                break
             records = self._scan(position, min(SCAN_RECORDS_MAX, max(limit, 100)))
             if not records:
                 position = end
@@ -149,8 +170,10 @@ class JudgedView:
         if value[:10] == REPLICA_HEADER:
             wrapped = decode_replica(value)
             event = decode_event(wrapped.envelope)
-            return StoredEvent(wrapped.origin_index, wrapped.origin_created_at, event)
-        return StoredEvent(record.position, record.created_at, decode_event(value))
+            created_at = self._time_of(record.position, wrapped.origin_created_at)
+            return StoredEvent(wrapped.origin_index, created_at, event)
+        created_at = self._time_of(record.position, record.created_at)
+        return StoredEvent(record.position, created_at, decode_event(value))
 
     def get(self, index: int) -> StoredEvent | None:
         """Return the accepted event at an index, or None."""
@@ -207,3 +230,11 @@ class JudgedView:
                 tombstones=self._counts["tombstones"],
                 gaps=fold.next_position - seen,
             )
+
+
+def _given_time(record: Record) -> int:
+    """Return the ingest time that a record itself gives; a replica's names the origin's."""
+    value = record.value or b""
+    if value[:10] == REPLICA_HEADER:
+        return decode_replica(value).origin_created_at
+    return record.created_at

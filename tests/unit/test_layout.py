@@ -25,6 +25,7 @@ CLIENTS = {
     "psycopg": "belog.storage.postgres*",
     "psycopg_pool": "belog.storage.postgres*",
     "deltalake": "belog.storage.delta*",
+    "arro3": "belog.storage.delta*",
 }
 """Which modules may import a third-party client: its adapter and no other."""
 

@@ -388,7 +388,7 @@ class DeltaLog(ConditionalLog):
         cursor, stop = self._bounds(since_idx, end, wanted)
         looked_at = 0
         while cursor < stop and len(found) < limit and looked_at < PAGE_SCAN_RECORDS_MAX:
-            records = self.scan(cursor, min(SCAN_RECORDS_MAX, max(limit, 100)))
+            records = self.scan(cursor, min(SCAN_RECORDS_MAX, max(limit, 100), stop - cursor))
             if not records:
                 cursor = stop
             for record in records:

@@ -3,7 +3,8 @@
 A commit is tried once, for the version after the one that is loaded: the put-if-absent of its file
 is the comparison, and the loser gets `CommitLost`. The writer's transaction identifiers in the
 table (`txn` actions, which checkpoints keep) hold the last index and its ingest time, so that
-neither costs a read of data. The table's `name` is "belog", its `description` the log's identity as JSON.
+neither costs a read of data. The table's `name` is "belog", its `description` the log's identity as
+JSON.
 
 Source: https://github.com/delta-io/delta/blob/master/PROTOCOL.md ("Delta Log Entries",
 "Transaction Identifiers", "Per-file Statistics").

@@ -467,9 +467,7 @@ def from_uri(uri: str) -> FileLog:
     parts = urlsplit(uri)
     path = unquote(parts.path)
     if parts.netloc not in {"", "localhost"} or not path or parts.query or parts.fragment:
-        msg = f"file log URI {uri!r} is not of the form file:///path"
-        raise InvalidUri(
-            msg, hint="three slashes for an absolute path, file:path for a relative one"
-        )
+        msg = "a file log's URI is of the form file:///path"
+        raise InvalidUri(msg, hint="file:path for a relative path, and no options")
     # Four slashes, as SQLite's absolute paths have, mean the same.
     return FileLog(f"/{path.lstrip('/')}" if path.startswith("/") else path)

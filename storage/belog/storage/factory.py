@@ -4,6 +4,7 @@
 URI                                 log
 ==================================  =====================================================
 `sqlite:///path`                    one file, the embedded default
+`postgresql://…`, `postgres://…`    a database, `?schema=&log=` and what libpq takes
 `kafka://host:port[,…]/topic?…`     a topic of one partition; the query holds client settings
 `file:///path`                      a folder of segment files, one writing process
 `delta:///path`                     a Delta Lake table; `delta+s3://bucket/path?option=…` and other
@@ -41,6 +42,8 @@ SCHEMES: Final[Mapping[str, tuple[str, str]]] = {
     "file": ("belog.storage.file", ""),
     "delta": ("belog.storage.delta", "delta"),
     **{f"delta+{store}": ("belog.storage.delta", "delta") for store in DELTA_STORES},
+    "postgresql": ("belog.storage.postgres", "postgres"),
+    "postgres": ("belog.storage.postgres", "postgres"),
     "memory": ("belog.storage.memory", ""),
     "stdout": ("belog.storage.stdout", ""),
 }

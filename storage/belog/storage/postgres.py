@@ -1,0 +1,459 @@
+"""A log in PostgreSQL, for as many processes as the server serves.
+
+Indices are explicit primary keys. A row per log holds the next one; the transaction that inserts
+events takes that row's lock, and keeps it until its commit is durable. So there is never a gap, and
+no reader sees an index before a lower one. Waiting appends of one process go in one transaction.
+
+The ingest time is the database's clock, never decreasing.
+
+Tables and functions: `sql/postgres/*.sql`. Several logs share a schema (`?log=`), several schemas a
+database (`?schema=`).
+
+Source: https://www.postgresql.org/docs/15/transaction-iso.html,
+https://www.postgresql.org/docs/15/explicit-locking.html
+"""
+
+import hashlib
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from typing import Final, cast
+from uuid import UUID
+
+from msgspec import Struct
+
+from belog.schemas.envelope import Event, StoredEvent, encode_event
+from belog.schemas.errors import (
+    BelogError,
+    IndexConflict,
+    NotFound,
+    OutcomeUnknown,
+    Unavailable,
+    Unsupported,
+)
+from belog.schemas.filters import ALL, EventFilter, Matcher
+from belog.schemas.fold import Record
+from belog.schemas.limits import BATCH_EVENTS_MAX, PAGE_EVENTS_MAX
+from belog.storage.commit_group import CommitGroup
+from belog.storage.creation import (
+    check_copied,
+    check_identity,
+    log_created,
+    new_uuid,
+    now_us,
+    refuse_replica_append,
+    require_end,
+)
+from belog.storage.interface import (
+    SCAN_RECORDS_MAX,
+    Capabilities,
+    ConditionalLog,
+    CopiedRecord,
+    EventPage,
+    LogEnd,
+    LogIdentity,
+    Receipt,
+    Statistics,
+    VacuumReport,
+    check_batch,
+    check_page,
+)
+from belog.storage.judged import JudgedView
+from belog.storage.postgres_client import Connection, Lost, Pool, connect
+from belog.storage.postgres_notify import POLL_S, Listener
+from belog.storage.postgres_schema import FoundLog, create_log, find_log, upgrade
+from belog.storage.postgres_terms import RECORDS, PostgresTerms
+from belog.storage.postgres_uri import Target, parse_uri
+from belog.storage.postgres_values import ByteaArray, TextArray
+from belog.storage.selective import TermIndex, event_of
+from belog.storage.touch import TOUCH_RECORDS_MAX
+
+__all__ = ["GROUP_EVENTS_MAX", "PostgresLog"]
+
+GROUP_EVENTS_MAX: Final = BATCH_EVENTS_MAX
+"""Events of one transaction that holds several waiting calls: other processes wait for the lock
+as long as for the largest single batch."""
+
+_APPEND: Final = """
+SELECT * FROM {schema}.belog_append(
+    %s, %s, %s, %s::integer[], %s::bigint[], %s::bigint[],
+    %b::bytea[], %b::text[], %b::text[], %b::text[], %b::bytea[]
+)
+"""
+_COPY: Final = """
+SELECT {schema}.belog_copy(
+    %s, %s, %s, %s::bigint[], %s::bigint[],
+    %b::bytea[], %b::text[], %b::text[], %b::text[], %b::bytea[]
+)
+"""
+_NEXT: Final = "SELECT next_idx FROM {schema}.belog_ends WHERE log = %s"
+
+
+class _Call(Struct, frozen=True):
+    """One append that waits for its commit."""
+
+    events: Sequence[Event]
+    values: Sequence[bytes]
+    at: int | None
+    seen_idx: int | None
+
+
+_Answer = list[Receipt] | BelogError
+
+
+class PostgresLog(ConditionalLog):
+    """See the module's docstring. Thread-safe."""
+
+    capabilities = Capabilities(conditional_append=True, explicit_index=True)
+
+    def __init__(self, uri: str) -> None:
+        """Name a log; nothing is opened or created before `initialize`.
+
+        Args:
+            uri: What libpq takes, and `schema` and `log` (default `belog` and `main`).
+
+        Raises:
+            InvalidUri: It is malformed.
+        """
+        self._target: Target = parse_uri(uri)
+        self.name = self._target.name
+        self._pool = Pool(self._target)
+        self._lock = threading.Lock()
+        self._found: FoundLog | None = None
+        self._channel = _channel(self._target)
+        self._listener = Listener(lambda: connect(self._target), self._channel)
+        self._group: CommitGroup[_Call, list[Receipt]] = CommitGroup(self._commit)
+        self._view = JudgedView(self.scan, self.name)
+        self._terms = TermIndex(PostgresTerms(self._target, self._pool, self._number))
+
+    # --- life
+
+    def initialize(
+        self, *, instance: str = "local", log_id: UUID | None = None, replica: bool = False
+    ) -> LogIdentity:
+        """See `EventLog.initialize`; makes or upgrades the schema, too.
+
+        The role needs the schema, or the right to create it.
+
+        Raises:
+            InvalidConfiguration: User, password or database are refused.
+            InvalidUri: The schema holds tables of the same name that are something else.
+            Unsupported: The role may not do what there is to do.
+        """
+        with self._lock:
+            self._pool.check_open()
+            if self._found is None:
+                identity = LogIdentity(log_id or new_uuid(), instance, replica)
+                try:
+                    with self._pool.connection() as connection:
+                        self._found = self._open_or_create(connection, identity)
+                except Lost as lost:
+                    raise self._unavailable(lost) from lost
+            found = self._found.identity
+            return check_identity(found, log_id, replica=replica, name=self.name)
+
+    def _open_or_create(self, connection: Connection, identity: LogIdentity) -> FoundLog:
+        upgrade(connection, self._target)
+        found = find_log(connection, self._target)
+        if found is not None:
+            return found
+        with connection.transaction():
+            found = create_log(connection, self._target, identity)
+            if found is not None and not identity.is_replica:
+                event = log_created(identity.log_id, identity.instance, now_us())
+                call = _Call([event], [encode_event(event)], None, None)
+                self._run_calls(connection, found.number, [call])
+        if found is None:
+            found = find_log(connection, self._target)
+        if found is None:
+            msg = "the log vanished while it was opened"
+            raise NotFound(msg, log=self.name)
+        return found
+
+    def identify(self) -> LogIdentity | None:
+        """See `EventLog.identify`."""
+        self._pool.check_open()
+        if self._found is not None:
+            return self._found.identity
+        try:
+            with self._pool.connection() as connection:
+                found = find_log(connection, self._target)
+        except Lost as lost:
+            raise self._unavailable(lost) from lost
+        return None if found is None else found.identity
+
+    def close(self) -> None:
+        """See `EventLog.close`."""
+        self._pool.close()
+        self._listener.close()
+
+    def _unavailable(self, lost: Lost) -> Unavailable:
+        return Unavailable(f"the connection broke: {lost}", log=self.name)
+
+    def _opened(self) -> FoundLog:
+        self._pool.check_open()
+        if self._found is None:
+            msg = "the log was not initialized"
+            raise NotFound(msg, log=self.name, hint="call initialize() first")
+        return self._found
+
+    def _number(self) -> int:
+        return self._opened().number
+
+    def _is_judged(self) -> bool:
+        return self._opened().identity.is_replica
+
+    # --- raw records
+
+    def next_position(self) -> int:
+        """See `EventLog.next_position`."""
+        number = self._number()
+        sql = self._target.sql(_NEXT)
+        row = self._pool.repeat(lambda connection: connection.execute(sql, [number]).fetchone())
+        if row is None:
+            msg = "the log is not there any more"
+            raise NotFound(msg, log=self.name)
+        next_idx = cast("int", row[0])
+        self._listener.note(next_idx)
+        return next_idx
+
+    def scan(self, since_position: int, limit: int = SCAN_RECORDS_MAX) -> list[Record]:
+        """See `EventLog.scan`."""
+        sql, parameters = self._target.sql(RECORDS), [self._number(), since_position, limit]
+        rows = self._pool.repeat(
+            lambda connection: connection.execute(sql, parameters, binary=True).fetchall()
+        )
+        return [Record(*row) for row in rows]
+
+    def wait(self, position: int, timeout_s: float) -> bool:
+        """See `EventLog.wait`; woken by NOTIFY, and by a look every `POLL_S`."""
+        deadline = time.monotonic() + timeout_s
+        while self.next_position() <= position:
+            left_s = deadline - time.monotonic()
+            if left_s <= 0:
+                return False
+            if self._listener.wait(position, min(POLL_S, left_s)):
+                self._pool.check_open()
+                return True
+        return True
+
+    # --- appending
+
+    def append_batch(
+        self, events: Sequence[Event], *, at: int | None = None, atomic: bool = False
+    ) -> list[Receipt | BelogError]:
+        """See `EventLog.append_batch`; always atomic.
+
+        Where the connection broke before the answer came, each result is an `OutcomeUnknown`.
+        """
+        del atomic
+        try:
+            return [*self._append(events, at=at, seen_idx=None)]
+        except OutcomeUnknown as error:
+            return [
+                OutcomeUnknown(error.message, event_id=event.event_id, log=self.name)
+                for event in events
+            ]
+
+    def append_unless_touched(self, events: Sequence[Event], *, seen_idx: int) -> list[Receipt]:
+        """See `ConditionalLog.append_unless_touched`; one round trip.
+
+        Raises:
+            OutcomeUnknown: The connection broke before the answer came; it names the first event.
+        """
+        return self._append(events, at=None, seen_idx=seen_idx)
+
+    def _append(
+        self, events: Sequence[Event], *, at: int | None, seen_idx: int | None
+    ) -> list[Receipt]:
+        check_batch(events)
+        refuse_replica_append(self._opened().identity, self.name)
+        values = [encode_event(event) for event in events]
+        call = _Call(events, values, at, seen_idx)
+        return self._group.submit(call, sum(map(len, values)))
+
+    def _commit(self, calls: Sequence[_Call]) -> list[_Answer]:
+        """Commit waiting calls, in order; called by one thread at a time."""
+        answers: list[_Answer] = []
+        for chunk in _chunks(calls):
+            answers += self._commit_chunk(chunk)
+        return answers
+
+    def _commit_chunk(self, calls: Sequence[_Call]) -> list[_Answer]:
+        number = self._number()
+        try:
+            with self._pool.connection(patient=True) as connection:
+                return self._run_calls(connection, number, calls)
+        except Lost as lost:
+            msg = f"the connection broke before the answer came: {lost}"
+            return [
+                OutcomeUnknown(msg, event_id=call.events[0].event_id, log=self.name)
+                if call.events
+                else self._unavailable(lost)
+                for call in calls
+            ]
+        except BelogError as error:
+            return [error] * len(calls)
+
+    def _run_calls(
+        self, connection: Connection, number: int, calls: Sequence[_Call]
+    ) -> list[_Answer]:
+        events = [event for call in calls for event in call.events]
+        rows = connection.execute(
+            self._target.sql(_APPEND),
+            [
+                number,
+                self._channel,
+                TOUCH_RECORDS_MAX,
+                [len(call.events) for call in calls],
+                [call.at for call in calls],
+                [call.seen_idx for call in calls],
+                ByteaArray([event.event_id for event in events]),
+                TextArray([_text(event.event_type) for event in events]),
+                TextArray([event.subject_kind for event in events]),
+                TextArray([_text(event.subject_id) for event in events]),
+                ByteaArray([value for call in calls for value in call.values]),
+            ],
+        ).fetchall()
+        if rows:
+            self._listener.note(cast("int", rows[-1][1]))
+        return [self._answer(call, row) for call, row in zip(calls, rows, strict=True)]
+
+    def _answer(self, call: _Call, row: Sequence[int | None]) -> _Answer:
+        first_idx, next_idx, created_at = row
+        if first_idx is None:
+            if call.at is not None:
+                msg = f"the log's next index is {next_idx}, not {call.at}"
+            else:
+                msg = "a record in between concerns one of the events"
+            return IndexConflict(msg, next_idx=cast("int", next_idx), log=self.name)
+        stamp = cast("int", created_at)
+        return [
+            Receipt(first_idx + n, stamp, event.event_id) for n, event in enumerate(call.events)
+        ]
+
+    def copy_records(self, records: Sequence[CopiedRecord], *, after: int) -> None:
+        """See `EventLog.copy_records`; ingest times that go back become the highest before.
+
+        Raises:
+            Unavailable: Also where the connection broke before the answer came: ask for the end
+                of the log and go on from there.
+        """
+        check_copied(records, after)
+        number = self._number()
+        decoded = [event_of(Record(r.index, r.created_at, r.value)) for r in records]
+        parameters = [
+            number,
+            self._channel,
+            after,
+            [record.index for record in records],
+            [record.created_at for record in records],
+            ByteaArray([None if event is None else event.event_id for event in decoded]),
+            TextArray([None if event is None else _text(event.event_type) for event in decoded]),
+            TextArray([None if event is None else event.subject_kind for event in decoded]),
+            TextArray([None if event is None else _text(event.subject_id) for event in decoded]),
+            ByteaArray([record.value for record in records]),
+        ]
+        try:
+            with self._pool.connection(patient=True) as connection:
+                row = connection.execute(self._target.sql(_COPY), parameters).fetchone()
+        except Lost as lost:
+            raise self._unavailable(lost) from lost
+        last = cast("int", row[0]) if row else -1
+        if last != after:
+            msg = f"the log's last index is {last}, not {after}"
+            raise IndexConflict(msg, next_idx=last + 1, log=self.name)
+
+    # --- events
+
+    def read(
+        self, since_idx: int = 0, wanted: EventFilter = ALL, limit: int = PAGE_EVENTS_MAX
+    ) -> EventPage:
+        """See `EventLog.read`.
+
+        A filter costs what it returns, by an index that filtered reads extend with what is new
+        (`belog.storage.selective`), but for a pattern that matches more than `PATTERN_NAMES_MAX`
+        partitions and for kinds and occurred times alone, which are found by a scan. For a role
+        that cannot write, and on replicas, it is a scan after one pass over the log.
+        """
+        check_page(limit, since_idx)
+        matcher = Matcher(wanted)
+        if self._is_judged():
+            return self._view.read(since_idx, wanted, limit)
+        if not matcher.matches_all:
+            try:
+                return self._terms.read(since_idx, wanted, limit)
+            except Unsupported:
+                return self._view.read(since_idx, wanted, limit)
+        records = self.scan(since_idx, limit + 1)
+        page = records[:limit]
+        events = tuple(
+            StoredEvent(record.position, record.created_at, event)
+            for record in page
+            if (event := event_of(record)) is not None
+        )
+        next_idx = page[-1].position + 1 if page else since_idx
+        return EventPage(events, next_idx, len(records) > limit)
+
+    def get(self, index: int) -> StoredEvent | None:
+        """See `EventLog.get`."""
+        if self._is_judged():
+            return self._view.get(index)
+        records = self.scan(index, 1)
+        event = event_of(records[0]) if records and records[0].position == index else None
+        return None if event is None else StoredEvent(index, records[0].created_at, event)
+
+    def get_by_id(self, event_id: bytes) -> StoredEvent | None:
+        """See `EventLog.get_by_id`; by the same index as filtered reads."""
+        if self._is_judged():
+            return self._view.get_by_id(event_id)
+        try:
+            return self._terms.get_by_id(event_id)
+        except Unsupported:
+            return self._view.get_by_id(event_id)
+
+    def end(self) -> LogEnd:
+        """See `EventLog.end`."""
+        return require_end(self._view.end(), self.name)
+
+    def statistics(self) -> Statistics:
+        """See `EventLog.statistics`; by the counts that the index keeps."""
+        if self._is_judged():
+            return self._view.statistics()
+        try:
+            return self._terms.statistics()
+        except Unsupported:
+            return self._view.statistics()
+
+    def vacuum(self, before: int, *, dry_run: bool = True) -> VacuumReport:
+        """Refuse: not built for this backend yet."""
+        del before, dry_run
+        msg = "this backend keeps everything"
+        raise Unsupported(msg, log=self.name)
+
+
+def _channel(target: Target) -> str:
+    key = f"{target.schema}/{target.log}".encode()
+    return f"belog_{hashlib.sha256(key).hexdigest()[:40]}"
+
+
+def _text(text: str) -> str | None:
+    """Return a text as a column holds it; None for one that PostgreSQL cannot hold."""
+    return None if "\0" in text else text
+
+
+def _chunks(calls: Sequence[_Call]) -> Iterator[list[_Call]]:
+    chunk: list[_Call] = []
+    events = 0
+    for call in calls:
+        if chunk and events + len(call.events) > GROUP_EVENTS_MAX:
+            yield chunk
+            chunk, events = [], 0
+        chunk.append(call)
+        events += len(call.events)
+    yield chunk
+
+
+def from_uri(uri: str) -> PostgresLog:
+    """See `belog.storage.factory`: `postgresql://user@host:port/database?schema=…&log=…`."""
+    return PostgresLog(uri)

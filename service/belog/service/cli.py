@@ -1,6 +1,7 @@
 """The `belog` command: its parts put together, and errors turned into exit codes.
 
-Exit codes: 0 done, 1 failed, 2 wrong usage, 3 conflict, 4 not found, 5 unavailable; 130 interrupted.
+Exit codes: 0 done, 1 failed, 2 wrong usage, 3 conflict, 4 not found, 5 unavailable; 130
+interrupted.
 """
 
 import os

@@ -26,7 +26,6 @@ from belog.service.rendering import (
     event_line,
     micros,
     receipt_json,
-
     to_text,
 )
 from belog.service.terminal import note, progress_bar, put, put_json
@@ -54,12 +53,10 @@ class DraftEvent(msgspec.Struct, forbid_unknown_fields=True):
     subject_kind: SubjectKind | None = None
 
 
-def append(  # noqa: PLR0913 - one parameter an option
+def append(
     log: options.LogOption,
     event_type: Annotated[str | None, typer.Argument(metavar="TYPE", show_default=False)] = None,
-    subject_id: Annotated[
-        str | None, typer.Argument(metavar="SUBJECT", show_default=False)
-    ] = None,
+    subject_id: Annotated[str | None, typer.Argument(metavar="SUBJECT", show_default=False)] = None,
     *,
     payload: Annotated[str, typer.Option("--payload", metavar="JSON", help="The payload.")] = "{}",
     source: Annotated[
@@ -193,7 +190,7 @@ def _draft(producer: Producer, number: int, line: str) -> Event:
         raise
 
 
-def events(  # noqa: PLR0913 - one parameter an option
+def events(
     log: options.LogOption,
     *,
     since: Annotated[int, typer.Option("--since", min=0, help="First index wanted.")] = 0,
@@ -289,9 +286,7 @@ def history(
         Producer(opened, actor=actor) as producer,
         progress_bar("importing", len(rows)) as show,
     ):
-        report = import_history(
-            producer, rows, on_progress=lambda done: show(done, None)
-        )
+        report = import_history(producer, rows, on_progress=lambda done: show(done, None))
     _put_history(report, as_json=as_json)
     if strict and report.skipped:
         raise typer.Exit(1)

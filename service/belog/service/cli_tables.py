@@ -117,7 +117,7 @@ def _events(log: str, wanted: EventFilter) -> list[StoredEvent]:
 
 
 @partition_app.command("list")
-def partition_list(  # noqa: PLR0913 - one parameter an option
+def partition_list(
     log: options.LogOption,
     tables: options.TablesOption = "memory:",
     *,
@@ -162,7 +162,7 @@ def partition_show(
 
 
 @build_app.command("list")
-def build_list(  # noqa: PLR0913 - one parameter an option
+def build_list(
     log: options.LogOption,
     tables: options.TablesOption = "memory:",
     *,
@@ -180,9 +180,7 @@ def build_list(  # noqa: PLR0913 - one parameter an option
 
     Example: belog build list --log sqlite:///demo.db --active
     """
-    where = Where(
-        states=tuple(state or ()), active=active, client_id=client, partition=partition
-    )
+    where = Where(states=tuple(state or ()), active=active, client_id=client, partition=partition)
     _list(log, tables, BuildRow, where, limit=limit, by_id=by_id, as_json=as_json)
 
 
@@ -204,7 +202,7 @@ def build_show(
 
 
 @job_app.command("list")
-def job_list(  # noqa: PLR0913 - one parameter an option
+def job_list(
     log: options.LogOption,
     tables: options.TablesOption = "memory:",
     *,
@@ -220,9 +218,7 @@ def job_list(  # noqa: PLR0913 - one parameter an option
 
     Example: belog job list --log sqlite:///demo.db --state failed
     """
-    where = Where(
-        states=tuple(state or ()), active=active, build_id=build, job_label=label
-    )
+    where = Where(states=tuple(state or ()), active=active, build_id=build, job_label=label)
     _list(log, tables, JobRunRow, where, limit=limit, by_id=by_id, as_json=as_json)
 
 
@@ -244,7 +240,7 @@ def job_show(
 
 
 @task_app.command("list")
-def task_list(  # noqa: PLR0913 - one parameter an option
+def task_list(
     log: options.LogOption,
     tables: options.TablesOption = "memory:",
     *,
@@ -260,9 +256,7 @@ def task_list(  # noqa: PLR0913 - one parameter an option
 
     Example: belog task list --log sqlite:///demo.db --build nightly
     """
-    where = Where(
-        states=tuple(state or ()), active=active, build_id=build, job_label=label
-    )
+    where = Where(states=tuple(state or ()), active=active, build_id=build, job_label=label)
     _list(log, tables, TaskRow, where, limit=limit, by_id=by_id, as_json=as_json)
 
 

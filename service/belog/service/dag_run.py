@@ -40,6 +40,16 @@ class _Ended(Struct, frozen=True):
     error: str | None
 
 
+class _Share(Struct, frozen=True):
+    """What one process publishes."""
+
+    number: int
+    log_uri: str
+    paths: tuple[str, ...]
+    names: tuple[str, ...]
+    work_s: float
+
+
 _Message = Answered | GraphReport | _Ended
 
 
@@ -84,9 +94,11 @@ def publish_graphs(
     inbox = spawn.Queue()
     processes: list[BaseProcess] = []
     for number in range(min(process_count, max(len(names), 1))):
-        share = names[number::process_count]
-        arguments = (number, log_uri, [str(p) for p in paths], share, work_s, inbox)
-        process = spawn.Process(target=_publish, args=arguments, name=f"belog graphs {number}")
+        dealt = names[number::process_count]
+        share = _Share(number, log_uri, tuple(map(str, paths)), tuple(dealt), work_s)
+        process: BaseProcess = spawn.Process(
+            target=_publish, args=(share, inbox), name=f"belog graphs {number}"
+        )
         process.start()
         processes.append(process)
     reports: list[GraphReport] = []
@@ -118,23 +130,20 @@ def publish_graphs(
     return reports
 
 
-def _publish(
-    number: int, log_uri: str, paths: list[str], names: list[str], work_s: float, outbox: _Outbox
-) -> None:
+def _publish(share: _Share, outbox: _Outbox) -> None:
     """Publish some of the graphs, as a process of its own."""
     error_text: str | None = None
     try:
-        _publish_share(log_uri, read_dag_files(map(Path, paths)), names, work_s, outbox)
+        _publish_share(share, outbox)
     except BelogError as error:
         error_text = str(error)
     except KeyboardInterrupt:
         error_text = "interrupted"
-    outbox.put(_Ended(number, error_text))
+    outbox.put(_Ended(share.number, error_text))
 
 
-def _publish_share(
-    log_uri: str, graphs: list[Graph], names: list[str], work_s: float, outbox: _Outbox
-) -> None:
+def _publish_share(share: _Share, outbox: _Outbox) -> None:
+    graphs = read_dag_files(map(Path, share.paths))
     makers: dict[str, tuple[str, tuple[str, ...]]] = {}
     for graph in graphs:
         for step, below in graph.steps.items():
@@ -142,12 +151,12 @@ def _publish_share(
     pause = threading.Event()
 
     def work(_step: str, _inputs: Sequence[str]) -> None:
-        if work_s:
-            pause.wait(work_s)
+        if share.work_s:
+            pause.wait(share.work_s)
 
-    with writable_log(log_uri, "local") as log:
+    with writable_log(share.log_uri, "local") as log:
         for graph in graphs:
-            if graph.name not in names:
+            if graph.name not in share.names:
                 continue
             build_id = f"{graph.name}-{random_uuid().hex()[:12]}"
 
@@ -164,5 +173,3 @@ def _publish_share(
                     on_answer=answered,
                 )
             outbox.put(report)
-
-

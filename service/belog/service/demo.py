@@ -71,7 +71,7 @@ def run_demo(folder: Path, say: Say) -> None:
 
 
 def _publish(log_uri: str, paths: list[Path], say: Say) -> None:
-    say(f"1. {len(paths)} graphs of a real data catalogue publish at once, each a process of its own")
+    say(f"1. {len(paths)} graphs of a real data catalogue publish at once, a process each")
     shown: Counter[type] = Counter()
     counted: Counter[type] = Counter()
 
@@ -89,9 +89,7 @@ def _publish(log_uri: str, paths: list[Path], say: Say) -> None:
             shown[type(answer)] += 1
             say(f"   {message.graph} asks for {answer.ref}\n      → {_told(answer)}")
 
-    publish_graphs(
-        log_uri, paths, process_count=len(paths), work_s=WORK_S, on_message=on_message
-    )
+    publish_graphs(log_uri, paths, process_count=len(paths), work_s=WORK_S, on_message=on_message)
     say(
         f"   in all {counted[Building]} answered building, {counted[Available]} available, "
         f"{counted[Delegated]} delegated: no step was built twice\n"

@@ -1,17 +1,20 @@
 """Opening logs and tables by URI, as commands want them."""
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 
-from belog.schemas.errors import NotFound
+from belog.processors.factory import open_tables as reader_of
+from belog.processors.memory_tables import MemoryTables
+from belog.processors.tables import TableReader
+from belog.schemas.errors import LogReplaced, NotFound
 from belog.service.terminal import note
 from belog.storage import EventLog, open_log
 
-__all__ = ["existing_log", "writable_log"]
+__all__ = ["check_same_log", "existing_log", "open_tables", "writable_log"]
 
 
 @contextmanager
-def existing_log(uri: str) -> Iterator[EventLog]:
+def existing_log(uri: str) -> Generator[EventLog]:
     """Open a log that is there, primary or replica; never create it.
 
     Raises:
@@ -27,7 +30,7 @@ def existing_log(uri: str) -> Iterator[EventLog]:
 
 
 @contextmanager
-def writable_log(uri: str, instance: str) -> Iterator[EventLog]:
+def writable_log(uri: str, instance: str) -> Generator[EventLog]:
     """Open a log to append to, creating it where the backend creates logs.
 
     Raises:
@@ -43,7 +46,7 @@ def writable_log(uri: str, instance: str) -> Iterator[EventLog]:
 
 
 @contextmanager
-def open_tables(log_uri: str, tables_uri: str) -> Iterator[TableReader]:
+def open_tables(log_uri: str, tables_uri: str) -> Generator[TableReader]:
     """Open the tables of a log: those that a worker keeps, or ones made here and now of the log.
 
     Raises:
@@ -57,5 +60,22 @@ def open_tables(log_uri: str, tables_uri: str) -> Iterator[TableReader]:
                 tables.catch_up(log)
                 yield tables
             return
-        with open_redis_tables(tables_uri, log) as tables:
+        with reader_of(tables_uri) as tables:
+            check_same_log(tables, log)
             yield tables
+
+
+def check_same_log(tables: TableReader, log: EventLog) -> None:
+    """Refuse tables that are not of the log.
+
+    Raises:
+        LogReplaced: They are of another log.
+        NotFound: No worker has written them yet.
+    """
+    found, identity = tables.status().log_id, log.identify()
+    if found is None:
+        msg = f"there are no tables at {tables.name}"
+        raise NotFound(msg, log=log.name, hint="start a worker, or use --tables memory:")
+    if identity is not None and found != str(identity.log_id):
+        msg = f"the tables at {tables.name} are of log {found}, not of {identity.log_id}"
+        raise LogReplaced(msg, log=log.name, hint="name a prefix per log: redis://…?prefix=NAME")

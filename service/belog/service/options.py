@@ -11,7 +11,7 @@ from belog.service.rendering import micros
 
 __all__ = [
     "DagFiles",
-        "InstanceOption",
+    "InstanceOption",
     "JsonOption",
     "LimitOption",
     "LogOption",
@@ -81,7 +81,9 @@ ActorTerms = Annotated[list[str] | None, typer.Option("--actor", metavar="NAME")
 FromTime = Annotated[
     str | None, typer.Option("--created-from", metavar="TIME", help="Ingested at or after.")
 ]
-ToTime = Annotated[str | None, typer.Option("--created-to", metavar="TIME", help="Ingested before.")]
+ToTime = Annotated[
+    str | None, typer.Option("--created-to", metavar="TIME", help="Ingested before.")
+]
 
 
 def event_filter(

@@ -32,9 +32,9 @@ __all__ = [
     "event_line",
     "micros",
     "receipt_json",
+    "rfc3339",
     "row_json",
     "row_line",
-    "rfc3339",
     "to_text",
 ]
 
@@ -121,7 +121,7 @@ def event_json(stored: StoredEvent) -> Json:
 
 
 def event_line(stored: StoredEvent) -> str:
-    """Return an event as one line for people: index, time, type, subject, actor, what else it says."""
+    """Return an event as one line for people: index, time, type, subject, actor, payload."""
     event = stored.event
     details = " ".join(
         f"{name}={_short(value)}"

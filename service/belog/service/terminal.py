@@ -1,7 +1,7 @@
 """Writing to the terminal: data on standard output, everything else on standard error."""
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 
 from rich.console import Console
@@ -52,7 +52,7 @@ def note(text: str) -> None:
 
 
 @contextmanager
-def progress_bar(title: str, total: int | None) -> Iterator[Callable[[int, int | None], None]]:
+def progress_bar(title: str, total: int | None) -> Generator[Callable[[int, int | None], None]]:
     """Show a bar on standard error where that is a terminal, nothing elsewhere.
 
     Yields:

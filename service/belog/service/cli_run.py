@@ -1,0 +1,358 @@
+"""Commands that run for a while: demo, worker, sink, replay, verify, status, import dag."""
+
+import logging
+import signal
+import sys
+import threading
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, cast
+
+import msgspec
+import typer
+
+from belog.processors.factory import open_tables as reader_of
+from belog.processors.memory_tables import MemoryTables
+from belog.processors.replay import WHOLE_LOG, Progress, Until, replay_into
+from belog.processors.tables import TableReader
+from belog.processors.verify import verify_tables
+from belog.processors.worker import SESSION_TIMEOUT_S, WorkerSettings, run_worker
+from belog.producers.graph import GraphReport
+from belog.schemas.errors import Diverged, InvalidInput, NotFound
+from belog.service import options
+from belog.service.cli_log import import_app
+from belog.service.dag_run import PROCESSES_MAX, Answered, publish_graphs
+from belog.service.demo import free_folder, run_demo
+from belog.service.opening import check_same_log, existing_log
+from belog.service.rendering import Json, micros, rfc3339
+from belog.service.terminal import note, progress_bar, put, put_json
+from belog.sink.run import run_sink
+from belog.sink.verify import verify_replica
+from belog.storage import EventLog
+
+__all__ = ["demo", "replay", "sink", "status", "verify", "worker"]
+
+
+@contextmanager
+def stop_on_signal() -> Generator[threading.Event]:
+    """Give an event that SIGINT and SIGTERM set; a second signal ends the process at once."""
+    stop = threading.Event()
+
+    def on_signal(number: int, _frame: object) -> None:
+        if stop.is_set():
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+        note("stopping")
+        stop.set()
+
+    before = {n: signal.signal(n, on_signal) for n in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def demo(
+    folder: Annotated[
+        Path | None, typer.Option("--dir", help="A new folder for its files.")
+    ] = None,
+) -> None:
+    """Show it all in half a minute: real graphs, a refused event, a second instance, a proof.
+
+    Example: belog demo
+    """
+    run_demo(free_folder(folder), put)
+
+
+def sink(
+    origin: Annotated[str, typer.Option("--from", metavar="URI", help="The log to replicate.")],
+    target: Annotated[str, typer.Option("--to", metavar="URI", help="The replica.")],
+    *,
+    once: Annotated[bool, typer.Option("--once", help="Replicate what is there, and end.")] = False,
+    dead_letter: Annotated[
+        Path | None,
+        typer.Option("--dead-letter", metavar="FILE", help="Where refused events are kept."),
+    ] = None,
+) -> None:
+    """Replicate a log to another instance, following it until stopped.
+
+    It resumes from what the replica holds, however it ended before.
+
+    Example: belog sink --from kafka://a:9092/builds --to kafka://b:9092/builds-of-a
+    """
+    with stop_on_signal() as stop, progress_bar("replicating", None) as show:
+        progress = run_sink(
+            origin,
+            target,
+            dead_letter=dead_letter,
+            stop=stop,
+            follow=not once,
+            on_progress=lambda p: show(p.position, p.origin_next_position),
+        )
+    note(f"{progress.written} events written; the replica's last index is {progress.target_index}")
+
+
+def worker(
+    log: options.LogOption,
+    tables: Annotated[
+        str,
+        typer.Option(
+            "--tables", envvar="BELOG__TABLES__URI", metavar="URI", help="redis://host:port/db"
+        ),
+    ],
+    *,
+    session_timeout_s: Annotated[
+        float,
+        typer.Option(
+            "--session-timeout-s",
+            min=1,
+            max=60,
+            help="After so long without a sign of life another worker takes over.",
+        ),
+    ] = SESSION_TIMEOUT_S,
+) -> None:
+    """Keep the tables in Redis up with a log, until stopped.
+
+    Start several: one works, the others stand by.
+
+    Example: belog worker --log kafka://localhost:9092/builds --tables redis://localhost:6379/0
+    """
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(message)s")
+    with progress_bar("catching up", None) as show:
+        run_worker(
+            log,
+            tables,
+            WorkerSettings(session_timeout_s=session_timeout_s),
+            on_progress=lambda p: show(p.position, p.end_position),
+        )
+
+
+def replay(
+    log: options.LogOption,
+    tables: options.TablesOption = "memory:",
+    *,
+    until: Annotated[
+        str | None,
+        typer.Option(
+            "--until", metavar="INDEX|TIME", help="Only events below this index, or up to then."
+        ),
+    ] = None,
+    as_json: options.JsonOption = False,
+) -> None:
+    """Make the tables anew from the log; with memory: only count what would be in them.
+
+    Example: belog replay --log sqlite:///demo.db --until 2026-01-31T00:00:00Z
+    """
+    bound = _until(until)
+    with existing_log(log) as opened, progress_bar("replaying", None) as show:
+
+        def on_progress(progress: Progress) -> None:
+            show(progress.position, progress.end_position)
+
+        if tables == "memory:":
+            with MemoryTables() as here:
+                replay_into(opened, here, until=bound, on_progress=on_progress)
+                _put_counts(here, as_json=as_json)
+            return
+        if until is not None:
+            msg = "tables that a worker keeps cannot stay behind the log"
+            raise InvalidInput(msg, hint="use --tables memory: with --until")
+        rebuild_tables(opened, tables, on_progress)
+        with reader_of(tables) as reader:
+            _put_counts(reader, as_json=as_json)
+
+
+def rebuild_tables(log: EventLog, tables: str, on_progress: Callable[[Progress], None]) -> None:
+    """Throw tables in Redis away and make them anew; readers see the old ones until then."""
+    from belog.processors.redis_follower import follower_from_uri  # noqa: PLC0415 - an extra
+
+    identity = log.identify()
+    if identity is None:
+        msg = "there is no log"
+        raise NotFound(msg, log=log.name)
+    follower = follower_from_uri(log, tables, identity)
+    try:
+        follower.start()
+        follower.rebuild()
+        follower.catch_up(on_progress=on_progress)
+    finally:
+        follower.close()
+
+
+def _until(text: str | None) -> Until:
+    if text is None:
+        return WHOLE_LOG
+    return Until(index=int(text)) if text.isdigit() else Until(created_us=micros(text))
+
+
+def _put_counts(tables: TableReader, *, as_json: bool) -> None:
+    answer = tables.counts()
+    if as_json:
+        put_json({"applied": answer.applied, "counts": msgspec.to_builtins(answer.value)})
+        return
+    put(f"as of index {answer.applied}")
+    for kind, states in answer.value.items():
+        for state, count in sorted(states.items()):
+            put(f"{kind:<10} {state:<20} {count}")
+
+
+def status(
+    log: options.LogOption,
+    tables: Annotated[
+        str | None,
+        typer.Option(
+            "--tables", envvar="BELOG__TABLES__URI", metavar="URI", help="redis://host:port/db"
+        ),
+    ] = None,
+    *,
+    root: Annotated[
+        bool, typer.Option("--root", help="With the Merkle root; reads the log.")
+    ] = False,
+    as_json: options.JsonOption = False,
+) -> None:
+    """Say which log is there, where it ends, and how far its tables are.
+
+    Example: belog status --log sqlite:///demo.db --root
+    """
+    with existing_log(log) as opened:
+        identity = opened.identify()
+        shown: Json = {
+            "log": opened.name,
+            "log_id": str(identity.log_id) if identity else None,
+            "instance": identity.instance if identity else None,
+            "replica": identity.is_replica if identity else None,
+            "next_position": opened.next_position(),
+        }
+        if root:
+            end = opened.end()
+            shown |= {"next_idx": end.next_idx, "root": end.root.hex()}
+        if tables is not None:
+            with reader_of(tables) as reader:
+                check_same_log(reader, opened)
+                state = reader.status()
+            shown |= {
+                "tables": reader.name,
+                "applied": state.applied,
+                "lag_records": max(opened.next_position() - state.position, 0),
+                "applied_created_at": rfc3339(state.created_at),
+            }
+    if as_json:
+        put_json(shown)
+        return
+    for name, value in shown.items():
+        put(f"{name}: {value}")
+
+
+def verify(
+    log: options.LogOption,
+    tables: Annotated[
+        str | None,
+        typer.Option("--tables", metavar="URI", help="Compare these tables with the log."),
+    ] = None,
+    replica: Annotated[
+        str | None, typer.Option("--replica", metavar="URI", help="Compare this replica too.")
+    ] = None,
+    *,
+    as_json: options.JsonOption = False,
+) -> None:
+    """Fold the log afresh and compare: verdicts, tables, a replica. Exits with 1 on a difference.
+
+    Example: belog verify --log sqlite:///demo.db --replica sqlite:///replica.db
+    """
+    with existing_log(log) as opened:
+        statistics, end = opened.statistics(), opened.end()
+        shown: Json = {
+            "log": opened.name,
+            "events": statistics.events,
+            "void": statistics.void,
+            "duplicates": statistics.duplicates,
+            "tombstones": statistics.tombstones,
+            "gaps": statistics.gaps,
+            "next_idx": end.next_idx,
+            "root": end.root.hex(),
+        }
+        differences: list[str] = []
+        if tables is not None:
+            with reader_of(tables) as reader:
+                check_same_log(reader, opened)
+                found = verify_tables(opened, reader)
+            differences += [f"tables: {difference}" for difference in found]
+            shown["tables"] = reader.name
+        if replica is not None:
+            shown["replica"] = _verify_replica(opened, replica, differences)
+    shown["differences"] = differences
+    if as_json:
+        put_json(shown)
+    else:
+        for name, value in shown.items():
+            if name != "differences":
+                put(f"{name}: {value}")
+        for difference in differences:
+            put(f"DIFFERENT {difference}")
+        put("all equal" if not differences else f"{len(differences)} differences")
+    if differences:
+        raise typer.Exit(1)
+
+
+def _verify_replica(origin: EventLog, uri: str, differences: list[str]) -> Json:
+    with existing_log(uri) as replica:
+        check = verify_replica(origin, replica)
+        try:
+            check.require_equal(replica.name)
+        except Diverged as error:
+            differences.append(f"replica: {error}")
+        return {
+            "log": replica.name,
+            "next_idx": check.next_idx,
+            "root": check.replica_root.hex(),
+            "origin_root": check.origin_root.hex(),
+        }
+
+
+@import_app.command("dag")
+def import_dag(
+    paths: options.DagFiles,
+    log: options.LogOption,
+    *,
+    processes: Annotated[
+        int, typer.Option("--processes", min=1, max=PROCESSES_MAX, help="Publish with so many.")
+    ] = 1,
+    work_ms: Annotated[
+        int, typer.Option("--work-ms", min=0, help="How long each step is made to take.")
+    ] = 0,
+    instance: options.InstanceOption = "local",
+    as_json: options.JsonOption = False,
+) -> None:
+    """Publish one build of every graph in DAG files, with what it asks of the others.
+
+    Steps that are available already are not made again.
+
+    Example: belog import dag dag/*.yml --processes 4 --log sqlite:///demo.db
+    """
+    answers = 0
+
+    with progress_bar("steps asked for", None) as show:
+
+        def on_message(message: Answered | GraphReport) -> None:
+            nonlocal answers
+            if isinstance(message, Answered):
+                answers += 1
+                show(answers, None)
+            elif as_json:
+                put_json(cast("Json", msgspec.to_builtins(message)))
+            else:
+                put(
+                    f"{message.graph}: {message.built} built, {message.available} were there, "
+                    f"{message.delegated} left to others, {message.observed} sources found"
+                )
+
+        publish_graphs(
+            log,
+            paths,
+            process_count=processes,
+            work_s=work_ms / 1000,
+            instance=instance,
+            on_message=on_message,
+        )

@@ -326,6 +326,29 @@ class TableFollower:
         if self.restarts != restarts or (records and records[-1].position >= self.position):
             self.catch_up()
 
+    def stand_by(self) -> int:
+        """Fold what another worker has written, and write nothing; a takeover is short then.
+
+        Returns:
+            Position up to which the log is folded.
+
+        Raises:
+            As `start`, where the tables are not those of before.
+        """
+        status = self._writer.status()
+        if status.generation != self._writer.generation or status.position < self._from.position:
+            self._restart(Stale(status))
+            return self.position
+        self._from = Checkpoint(status.position, status.applied)
+        while self.position < self._from.position:
+            limit = min(BATCH_RECORDS, self._from.position - self.position)
+            records = self._log.scan(self.position, limit)
+            below = [r for r in records if r.position < self._from.position]
+            if not below:
+                break
+            self._fold.apply(below)
+        return self.position
+
     def check(self) -> None:
         """Look whether the tables are still there; if not, make them anew.
 

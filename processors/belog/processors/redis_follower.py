@@ -1,0 +1,25 @@
+"""A follower of tables in Redis, by URI."""
+
+from belog.processors.redis_client import parse_redis_uri
+from belog.processors.redis_writer import RETRY_S, RedisWriter
+from belog.processors.replay import TableFollower
+from belog.storage.interface import EventLog, LogIdentity
+
+__all__ = ["follower_from_uri"]
+
+
+def follower_from_uri(
+    log: EventLog, tables_uri: str, identity: LogIdentity, *, retry_s: float = RETRY_S
+) -> TableFollower:
+    """Return a follower that keeps tables in Redis up with an opened log; nothing is sent yet.
+
+    Args:
+        log: The log.
+        tables_uri: `redis:` or `rediss:`.
+        identity: What opening the log said.
+        retry_s: How long an unreachable Redis is tried again, seconds.
+
+    Raises:
+        InvalidUri: The URI is malformed.
+    """
+    return TableFollower(log, RedisWriter(parse_redis_uri(tables_uri), retry_s=retry_s), identity)

@@ -1,0 +1,316 @@
+"""The worker: follows a log and keeps its tables in Redis.
+
+A worker first catches up in bulk, then tails: Kafka through Faust, other logs by a plain reader. It
+never trusts its source for the position: that is what the tables say they hold, and a gap is filled
+by reading the log. Several workers of the same tables may run; on Kafka one tails and the others
+stand by, elsewhere all do, and the guard of the tables lets each batch in once.
+
+Log lines are JSON objects with an `event` and its fields, on the logger `belog.worker`.
+"""
+
+import json
+import logging
+import signal
+import threading
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from importlib import import_module
+from types import FrameType
+from typing import Final, Literal, Protocol, cast
+
+from msgspec import Struct
+
+from belog.processors.replay import OnProgress, Progress, Stop, TableFollower, open_existing
+from belog.processors.tables import TableReader, TablesStatus
+from belog.schemas.errors import Diverged, InvalidUri, Unavailable
+from belog.storage.factory import open_log
+from belog.storage.interface import EventLog, LogIdentity
+
+__all__ = ["Tail", "Watchdog", "WorkerSettings", "WorkerStatus", "run_worker", "worker_status"]
+
+LOGGER: Final = logging.getLogger("belog.worker")
+
+Tail = Literal["auto", "faust", "plain"]
+
+TAIL_WAIT_S: Final = 0.25
+"""Longest single wait for new records, seconds, before the worker looks whether it should stop."""
+
+CHECK_S: Final = 1.0
+"""How often an idle worker looks whether its tables are still there, seconds."""
+
+RETRY_S: Final = 60.0
+"""How long a log or Redis that cannot be reached is tried again, seconds."""
+
+SESSION_TIMEOUT_S: Final = 10.0
+"""After this time without a heartbeat the group gives the log to another worker, seconds. A
+takeover takes this and about 2 s; lower, and a pause of the machine looks like a death."""
+
+PROGRESS_LOG_S: Final = 5.0
+"""How often a bulk replay logs its progress, seconds."""
+
+
+class WorkerSettings(Struct, frozen=True, kw_only=True):
+    """How a worker runs."""
+
+    tail: Tail = "auto"
+    """`auto`: Faust for Kafka, the plain reader for other logs."""
+    session_timeout_s: float = SESSION_TIMEOUT_S
+    """1 to 60; the broker has bounds of its own (6 s to 30 min by default)."""
+    retry_s: float = RETRY_S
+    watchdog_s: float = 90.0
+    """How long the tables may stand still while the log moves, before the worker gives up."""
+
+
+class WorkerStatus(Struct, frozen=True, kw_only=True):
+    """How far tables follow a log."""
+
+    log_id: str
+    end_position: int
+    """Position that the log's next record gets."""
+    position: int
+    """Position of the first record that is not in the tables."""
+    applied: int
+    """Index of the first event that is not in the tables."""
+    lag_records: int
+    is_same_log: bool
+    """Whether the tables are of this log at all."""
+    generation: str
+    written_at: int | None
+    """When the tables were last written, microseconds since the epoch."""
+
+
+def worker_status(log: EventLog, tables: TableReader) -> WorkerStatus:
+    """Return how far tables follow an opened log. Blocks for a round trip to each.
+
+    Raises:
+        Unavailable: One of them cannot be reached.
+        NotFound: There is no log.
+    """
+    identity = open_existing(log)
+    status = tables.status()
+    end_position = log.next_position()
+    is_same_log = status.log_id == str(identity.log_id)
+    return WorkerStatus(
+        log_id=str(identity.log_id),
+        end_position=end_position,
+        position=status.position,
+        applied=status.applied,
+        lag_records=max(0, end_position - (status.position if is_same_log else 0)),
+        is_same_log=is_same_log,
+        generation=status.generation,
+        written_at=status.written_at,
+    )
+
+
+def log_event(event: str, level: int = logging.INFO, **fields: object) -> None:
+    """Write one structured log line."""
+    if LOGGER.isEnabledFor(level):
+        LOGGER.log(level, json.dumps({"event": event, **fields}, default=str, ensure_ascii=False))
+
+
+class Watchdog:
+    """Says when tables stand still although their log moves on."""
+
+    def __init__(self, limit_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+        """Start now.
+
+        Args:
+            limit_s: How long that may last, seconds.
+            clock: Gives seconds.
+        """
+        self._limit_s = limit_s
+        self._clock = clock
+        self._moved_at = clock()
+        self._seen: TablesStatus | None = None
+
+    def look(self, status: TablesStatus, end_position: int) -> None:
+        """Take a look at both.
+
+        Raises:
+            Diverged: The tables are behind, and have not moved for the limit.
+        """
+        now = self._clock()
+        seen = self._seen
+        moved = seen is None or (status.position, status.generation) != (
+            seen.position,
+            seen.generation,
+        )
+        self._seen = status
+        if moved or status.position >= end_position:
+            self._moved_at = now
+        elif now - self._moved_at > self._limit_s:
+            msg = (
+                f"the tables stand at {status.position} for {now - self._moved_at:.0f} s, "
+                f"while the log ends at {end_position}"
+            )
+            raise Diverged(msg, hint="this worker gives up; start it again")
+
+
+class TailContext(Struct, frozen=True):
+    """What a tail works with."""
+
+    log: EventLog
+    log_uri: str
+    identity: LogIdentity
+    tables_uri: str
+    follower: TableFollower
+    settings: WorkerSettings
+    stop: Stop
+
+
+class _FaustModule(Protocol):
+    def tail_with_faust(self, context: TailContext) -> None: ...
+
+
+class _RedisModule(Protocol):
+    def follower_from_uri(
+        self, log: EventLog, tables_uri: str, identity: LogIdentity, *, retry_s: float
+    ) -> TableFollower: ...
+
+
+def run_worker(
+    log_uri: str,
+    tables_uri: str,
+    settings: WorkerSettings | None = None,
+    *,
+    stop: Stop | None = None,
+    on_progress: OnProgress | None = None,
+) -> None:
+    """Keep tables in Redis up with a log until told to stop. Blocks.
+
+    Without `stop` it takes SIGTERM and SIGINT for that, and must be called in the main thread.
+
+    Args:
+        log_uri: The log; it must exist.
+        tables_uri: `redis:` or `rediss:`.
+        settings: How to run.
+        stop: Set by another thread to end.
+        on_progress: Called while it catches up in bulk.
+
+    Raises:
+        NotFound: There is no log.
+        Unavailable: The log or Redis stayed unreachable for `retry_s`.
+        NewerFormat: The log or the tables need newer software.
+        LogReplaced, LogTruncated: The log is another one, or shorter than the tables.
+        Diverged: The tables stood still while the log moved.
+        InvalidUri: A URI is malformed, or a package that it needs is not installed.
+    """
+    settings = settings or WorkerSettings()
+    log = open_log(log_uri)
+    with _stopping(stop) as stopping, log:
+        identity = _until_reached(lambda: open_existing(log), settings.retry_s, stopping)
+        redis = cast("_RedisModule", _imported("belog.processors.redis_follower", "redis"))
+        follower = redis.follower_from_uri(log, tables_uri, identity, retry_s=settings.retry_s)
+        try:
+            start = follower.start()
+            log_event("started", log=log.name, log_id=identity.log_id, position=start.position)
+            follower.catch_up(on_progress=_logging(on_progress), stop=stopping)
+            log_event("caught_up", position=follower.position, applied=follower.next_idx)
+            context = TailContext(log, log_uri, identity, tables_uri, follower, settings, stopping)
+            if not stopping.is_set():
+                _tail(context)
+        finally:
+            follower.close()
+    log_event("stopped", position=follower.position)
+
+
+def _tail(context: TailContext) -> None:
+    tail = context.settings.tail
+    is_kafka = context.log_uri.startswith("kafka:")
+    if tail == "plain" or (tail == "auto" and not is_kafka):
+        tail_plainly(context)
+        return
+    if not is_kafka:
+        msg = f"Faust tails Kafka only, not {context.log.name}"
+        raise InvalidUri(msg, hint="use the plain tail")
+    module = cast("_FaustModule", _imported("belog.processors.app", "faust"))
+    module.tail_with_faust(context)
+
+
+def _imported(module: str, extra: str) -> object:
+    try:
+        return import_module(module)
+    except ImportError as error:
+        msg = f"a worker needs a package that is not installed ({error.name})"
+        raise InvalidUri(msg, hint=f"pip install 'belog[{extra}]'") from error
+
+
+def tail_plainly(context: TailContext) -> None:
+    """Follow the log by its own `wait` and `scan`, until told to stop.
+
+    Raises:
+        As `run_worker`.
+    """
+    log, follower, stop = context.log, context.follower, context.stop
+    unreachable_since: float | None = None
+    checked_at = time.monotonic()
+    while not stop.is_set():
+        try:
+            if log.wait(follower.position, TAIL_WAIT_S):
+                follower.take(log.scan(follower.position))
+            elif time.monotonic() - checked_at > CHECK_S:
+                follower.check()
+                checked_at = time.monotonic()
+            unreachable_since = None
+        except Unavailable as error:
+            now = time.monotonic()
+            unreachable_since = unreachable_since or now
+            if now - unreachable_since > context.settings.retry_s:
+                raise
+            log_event("unavailable", logging.WARNING, error=str(error))
+            stop.wait(TAIL_WAIT_S)
+
+
+def _until_reached(opening: Callable[[], LogIdentity], retry_s: float, stop: Stop) -> LogIdentity:
+    deadline = time.monotonic() + retry_s
+    while True:
+        try:
+            return opening()
+        except Unavailable as error:
+            if time.monotonic() > deadline or stop.is_set():
+                raise
+            log_event("unavailable", logging.WARNING, error=str(error))
+        stop.wait(CHECK_S)
+
+
+def _logging(on_progress: OnProgress | None) -> OnProgress:
+    logged_at = time.monotonic()
+
+    def report(progress: Progress) -> None:
+        nonlocal logged_at
+        if on_progress is not None:
+            on_progress(progress)
+        if time.monotonic() - logged_at > PROGRESS_LOG_S:
+            logged_at = time.monotonic()
+            log_event(
+                "catching_up",
+                position=progress.position,
+                end_position=progress.end_position,
+                rate_per_s=round(progress.rate_per_s),
+            )
+
+    return report
+
+
+@contextmanager
+def _stopping(stop: Stop | None) -> Generator[Stop]:
+    """Give the event that ends a worker; without one of the caller's, signals set it."""
+    if stop is not None:
+        yield stop
+        return
+    stopping = threading.Event()
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        del frame
+        log_event("stopping", signal=signal.Signals(number).name)
+        stopping.set()
+
+    before = {
+        number: signal.signal(number, on_signal) for number in (signal.SIGTERM, signal.SIGINT)
+    }
+    try:
+        yield stopping
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -54,7 +54,7 @@ def test_the_bytes_are_the_documented_ones() -> None:
 
 
 def test_the_checksum_is_that_of_zlib() -> None:
-    assert encode_index_entry(IndexEntry(1, 2)).hex() == "01000000000000000200000000000000cca9d6ec"
+    assert encode_index_entry(IndexEntry(1, 2)).hex() == "01000000000000000200000000000000b9ddf600"
 
 
 def test_what_is_written_is_read_back() -> None:

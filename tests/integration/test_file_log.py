@@ -24,6 +24,8 @@ from belog.schemas.errors import (
 )
 from belog.schemas.fold import Record
 from belog.storage.file import FileLog
+from belog.storage.file_codec import IndexEntry, decode_end, decode_index, encode_index_entry
+from belog.storage.file_segments import segment_name
 from belog.storage.interface import CopiedRecord
 from tests.examples import replica_value
 from tests.servers import eventually
@@ -215,7 +217,11 @@ def test_segments_follow_each_other_and_the_index_is_only_a_hint(folder: Path) -
         for path in folder.glob("*.idx"):
             if state == "damaged":
                 # Whole entries that lead astray.
-                path.write_bytes(path.read_bytes()[20:] + path.read_bytes()[:20])
+                entries = [
+                    IndexEntry(entry.index, entry.offset + 1)
+                    for entry in decode_index(path.read_bytes())
+                ]
+                path.write_bytes(b"".join(map(encode_index_entry, entries)))
             elif state == "missing":
                 path.unlink()
         with FileLog(folder) as log:
@@ -287,6 +293,10 @@ def small_disk(folder: Path) -> Iterator[Path]:
 def check_full_disk(log: FileLog, make_room: Callable[[], None]) -> None:
     done = fill_up(log, 10_000)
     assert fill_up(log, 20_000) == 0
+    end = decode_end((log.folder / "end").read_bytes())
+    assert end is not None
+    # Nothing of what was refused is left, or a crash could bring it back.
+    assert (log.folder / segment_name(end.segment)).stat().st_size == end.offset
     assert [r.position for r in log.scan(0)] == list(range(2 * done + 1))
     make_room()
     assert log.append(observed(30_000)).index == 2 * done + 1

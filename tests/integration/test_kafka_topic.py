@@ -1,7 +1,7 @@
 """Topics that can be a log, and the refusal of those that cannot."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import pytest
 from confluent_kafka.admin import AdminClient
@@ -23,8 +23,10 @@ FITTING = {
 }
 
 
-def make(broker: Broker, topic: str, partitions: int = 1, **config: str) -> str:
-    settings = {**FITTING, **{name.replace("_", "."): value for name, value in config.items()}}
+def make(
+    broker: Broker, topic: str, config: Mapping[str, str] | None = None, *, partitions: int = 1
+) -> str:
+    settings = {**FITTING, **(config or {})}
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     new = NewTopic(topic, partitions, 1, config=settings)
     admin.create_topics([new])[topic].result(ANSWER_S)
@@ -46,15 +48,15 @@ def test_topic_that_just_fits_passes(broker: Broker, topic_name: str) -> None:
 @pytest.mark.parametrize(
     ("config", "setting", "mended_by"),
     [
-        ({"cleanup_policy": "delete"}, "cleanup.policy", "cleanup.policy=compact"),
-        ({"cleanup_policy": "compact,delete"}, "cleanup.policy", "cleanup.policy=compact"),
+        ({"cleanup.policy": "delete"}, "cleanup.policy", "cleanup.policy=compact"),
+        ({"cleanup.policy": "compact,delete"}, "cleanup.policy", "cleanup.policy=compact"),
         (
-            {"message_timestamp_type": "CreateTime"},
+            {"message.timestamp.type": "CreateTime"},
             "message.timestamp.type",
             "message.timestamp.type=LogAppendTime",
         ),
         (
-            {"max_message_bytes": str(MESSAGE_BYTES_MIN - 1)},
+            {"max.message.bytes": str(MESSAGE_BYTES_MIN - 1)},
             "max.message.bytes",
             "max.message.bytes=1048588",
         ),
@@ -63,7 +65,7 @@ def test_topic_that_just_fits_passes(broker: Broker, topic_name: str) -> None:
 def test_setting_that_breaks_a_promise_is_refused_with_the_mending_command(
     broker: Broker, topic_name: str, config: dict[str, str], setting: str, mended_by: str
 ) -> None:
-    uri = make(broker, topic_name, **config)
+    uri = make(broker, topic_name, config)
     for opening in (lambda: check_topic(uri), lambda: open_log(uri).initialize()):
         with pytest.raises(Misconfigured) as caught:
             opening()
@@ -85,7 +87,7 @@ def test_second_partition_is_refused(broker: Broker, topic_name: str) -> None:
 
 
 def test_unclean_election_is_a_warning(broker: Broker, topic_name: str) -> None:
-    uri = make(broker, topic_name, unclean_leader_election_enable="true")
+    uri = make(broker, topic_name, {"unclean.leader.election.enable": "true"})
     (warning,) = check_topic(uri).warnings
     assert "--add-config unclean.leader.election.enable=false" in warning
     with open_log(uri) as log:

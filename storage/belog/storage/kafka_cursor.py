@@ -82,6 +82,8 @@ _AWAY: Final = frozenset(
         KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001 - as above
         KafkaError._TIMED_OUT,  # noqa: SLF001
         KafkaError._TRANSPORT,  # noqa: SLF001
+        KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001
+        KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001
         KafkaError._WAIT_CACHE,  # noqa: SLF001
         KafkaError.LEADER_NOT_AVAILABLE,
         KafkaError.NOT_LEADER_FOR_PARTITION,
@@ -274,9 +276,12 @@ class Cursors:
                     return cursor.consumer.get_watermark_offsets(partition, ASK_S, cached=False)
             except KafkaException as error:
                 known = as_kafka_error(error)
-                if known is not None and known.code() in _LOST:
-                    raise PositionLostError(known.str(), 0) from error
-                if known is None or known.code() not in _AWAY or time.monotonic() > deadline:
+                code = None if known is None else known.code()
+                late = time.monotonic() > deadline
+                # A client that lost its broker may say that it knows no such partition.
+                if code in _LOST and (late or code not in _AWAY):
+                    raise PositionLostError(str(known), 0) from error
+                if late or code not in _AWAY:
                     raise start_error(error, self._target) from error
             with self._changed:
                 self._check_open()

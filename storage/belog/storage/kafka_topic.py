@@ -18,7 +18,7 @@ from confluent_kafka.admin._topic import TopicDescription
 from confluent_kafka.cimpl import NewTopic
 from msgspec import Struct
 
-from belog.schemas.errors import BelogError, Misconfigured, NotFound, Unavailable
+from belog.schemas.errors import BelogError, Closed, Misconfigured, NotFound, Unavailable
 from belog.storage.kafka_errors import LOGGER, as_kafka_error, log_error, start_error
 from belog.storage.kafka_target import MESSAGE_BYTES_MIN, ClientConfig, KafkaTarget, parse_uri
 
@@ -33,6 +33,9 @@ __all__ = [
 
 ANSWER_S: Final = 8.0
 """Longest wait for a broker's answer, seconds: calls that ask it end within ten, all told."""
+
+SLICE_S: Final = 0.2
+"""Longest wait for an answer, seconds, before a look whether the log was closed."""
 
 REPLICATION_FACTOR: Final = 3
 """Copies of a new topic, where the cluster has as many brokers: one may fail while another is down
@@ -73,6 +76,7 @@ class TopicAdmin:
             InvalidUri: A setting of the target does not fit.
         """
         self._target = target
+        self._closed = False
         config: ClientConfig = target.client() | {"error_cb": log_error}
         try:
             # The client leaves untyped what its futures give; `_result` is told.
@@ -81,7 +85,8 @@ class TopicAdmin:
             raise start_error(error, target) from error
 
     def close(self) -> None:
-        """Let go of the client's messages; its connections end with it."""
+        """End calls that wait within `SLICE_S`; the connections end with the object. Idempotent."""
+        self._closed = True
         self._client.poll(0)
 
     def report(self) -> TopicReport:
@@ -158,13 +163,17 @@ class TopicAdmin:
             ) from error
 
     def _result(self, answer: "Future[T]", deadline: float) -> T:
-        try:
-            return answer.result(_left(deadline) + 1)
-        except KafkaException as error:
-            raise start_error(error, self._target) from error
-        except TimeoutError as error:
-            msg = f"no answer from {self._target.servers}"
-            raise Unavailable(msg, log=self._target.name) from error
+        while True:
+            try:
+                return answer.result(SLICE_S)
+            except KafkaException as error:
+                raise start_error(error, self._target) from error
+            except TimeoutError as error:
+                if self._closed:
+                    raise Closed("the log was closed", log=self._target.name) from error
+                if time.monotonic() > deadline + 1:
+                    msg = f"no answer from {self._target.servers}"
+                    raise Unavailable(msg, log=self._target.name) from error
 
 
 def _left(deadline: float) -> float:

@@ -157,8 +157,9 @@ def connect(target: Target) -> Connection:
 
 
 def _not_connected(error: psycopg.Error, target: Target) -> BelogError:
-    # The last line is about the last host; the driver's own words come before.
-    text = str(error).strip().splitlines()[-1].removeprefix("- ").strip()
+    # One line about each host; the driver's advice is left out, ours follows.
+    lines = [line.strip().removeprefix("- ") for line in str(error).splitlines()]
+    text = "; ".join(line for line in lines if line and not line.startswith("Is the server"))
     password = target.conninfo.get("password")
     if password:
         text = text.replace(str(password), "***")

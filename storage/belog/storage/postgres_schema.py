@@ -65,7 +65,7 @@ def _version(connection: Connection, target: Target) -> int:
         return 0
     try:
         found = connection.execute(
-            target.sql("SELECT max(version)::integer FROM {schema}.belog_versions")
+            target.script("SELECT max(version)::integer FROM {schema}.belog_versions")
         ).fetchone()
     except (errors.UndefinedColumn, errors.CannotCoerce, errors.UndefinedFunction) as error:
         raise _foreign(target, "belog_versions") from error
@@ -128,9 +128,9 @@ def upgrade(
             _create_schema(connection, target)
         try:
             if version == 0:
-                connection.execute(target.sql(_VERSIONS))
+                connection.execute(target.script(_VERSIONS))
             for number, text in files[version:]:
-                connection.execute(target.sql(text))
+                connection.execute(target.script(text))
                 connection.execute(
                     target.sql("INSERT INTO {schema}.belog_versions (version) VALUES (%s)"),
                     [number],
@@ -154,7 +154,7 @@ def _create_schema(connection: Connection, target: Target) -> None:
         "SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = %s", [target.schema]
     ).fetchone()
     if row is None:
-        connection.execute(target.sql("CREATE SCHEMA {schema}"))
+        connection.execute(target.script("CREATE SCHEMA {schema}"))
 
 
 def create_log(connection: Connection, target: Target, identity: LogIdentity) -> FoundLog | None:

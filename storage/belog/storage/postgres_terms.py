@@ -158,7 +158,7 @@ class PostgresTerms:
                 for idx in indices
             )
             copy_in = "COPY {schema}.belog_postings (name, idx) FROM STDIN (FORMAT binary)"
-            with connection.cursor().copy(sql(copy_in)) as copy:
+            with connection.cursor().copy(self._target.script(copy_in)) as copy:
                 copy.write(copy_pairs(pairs))
             ids = sorted(entries.ids)
             connection.execute(

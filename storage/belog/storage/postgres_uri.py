@@ -17,6 +17,7 @@ __all__ = ["Target", "parse_uri"]
 _OWN_PARAMETERS: Final = ("schema", "log")
 _SCHEMA_DEFAULT: Final = "belog"
 _LOG_DEFAULT: Final = "main"
+_PORT_MAX: Final = 65_535
 _NAME_BYTES_MAX: Final = 63
 """PostgreSQL cuts identifiers off after that."""
 
@@ -45,8 +46,12 @@ class Target(Struct, frozen=True):
         return f"Target({self.name!r})"
 
     def sql(self, statement: str) -> bytes:
-        """Return a statement with its `{schema}` filled in."""
-        return statement.replace("{schema}", self.quoted).encode()
+        """Return a statement that takes parameters, with its `{schema}` filled in."""
+        return statement.replace("{schema}", self.quoted.replace("%", "%%")).encode()
+
+    def script(self, statements: str) -> bytes:
+        """Return statements that take no parameters, with their `{schema}` filled in."""
+        return statements.replace("{schema}", self.quoted).encode()
 
 
 def parse_uri(uri: str) -> Target:
@@ -70,6 +75,10 @@ def parse_uri(uri: str) -> Target:
         msg = f"PostgreSQL log URI {what}"
         hint = "postgresql://user@host:port/database?schema=…&log=…, and what libpq takes"
         raise InvalidUri(msg, hint=hint) from None
+    for port in str(conninfo.get("port") or "").split(","):
+        if port and not (port.isascii() and port.isdecimal() and 0 < int(port) <= _PORT_MAX):
+            msg = "PostgreSQL log URI has a port that is no number from 1 to 65535"
+            raise InvalidUri(msg)
     schema, log = own.get("schema", _SCHEMA_DEFAULT), own.get("log", _LOG_DEFAULT)
     for what, value in (("schema", schema), ("log", log)):
         if not 0 < len(value.encode()) <= _NAME_BYTES_MAX or not value.isprintable():

@@ -8,7 +8,15 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
-from belog.processors.rows import BuildRow, JobRunRow, PartitionRow, Row, SystemRow, TaskRow
+from belog.processors.rows import (
+    BuildRow,
+    JobRunRow,
+    PartitionRow,
+    Row,
+    RowKind,
+    SystemRow,
+    TaskRow,
+)
 from belog.schemas.errors import InvalidFilter
 
 __all__ = ["ANY", "Order", "Where", "decode_cursor", "driving_names", "index_names", "matches"]
@@ -103,13 +111,13 @@ def index_names(row: Row) -> tuple[str, ...]:
     return tuple(names)
 
 
-def driving_names(kind: type[Row], where: Where) -> tuple[str, ...]:
+def driving_names(kind: RowKind, where: Where) -> tuple[str, ...]:
     """Return indexes that together hold every row that meets the conditions, no row twice."""
-    if where.build_id is not None and kind is not BuildRow:
+    if where.build_id is not None and kind != "build":
         return ("build:" + where.build_id,)
     if where.job_label is not None:
         return ("label:" + where.job_label,)
-    if where.client_id is not None and kind is BuildRow:
+    if where.client_id is not None and kind == "build":
         return ("client:" + where.client_id,)
     if where.states:
         return tuple("state:" + state for state in dict.fromkeys(where.states))

@@ -18,9 +18,11 @@ from belog.processors.indexes import (
 from belog.processors.rows import ROW_TYPES, R, Row, RowKind
 from belog.processors.table_fold import TABLE_SCHEMA_VERSION, Change, RowChange, TableFold
 from belog.processors.tables import (
+    IDS,
     PAGE_ROWS,
     Answer,
     Counts,
+    IndexEntries,
     Page,
     TableReader,
     TablesStatus,
@@ -66,6 +68,10 @@ class _Index:
         self.indices = array("q", (index for index, _, _ in live))
         self.times = array("q", (time for _, time, _ in live))
         self.ids = [row_id for _, _, row_id in live]
+
+    def live(self, table: Mapping[str, Row]) -> IndexEntries:
+        entries = zip(self.indices, self.ids, strict=True)
+        return tuple(entry for entry in entries if table[entry[1]].index == entry[0])
 
     def backwards(self, below: int | None, until_us: int | None) -> Iterator[tuple[int, str]]:
         at = len(self.ids)
@@ -242,7 +248,7 @@ class MemoryTables(TableReader):
         table = self._fold.table(kind)
         indexes = self._indexes[kind.kind]
         below = None if after is None else int(after)
-        found = [indexes[n] for n in driving_names(kind, where) if n in indexes]
+        found = [indexes[n] for n in driving_names(kind.kind, where) if n in indexes]
         entries = merge(*(ix.backwards(below, where.until_us) for ix in found), reverse=True)
         for index, row_id in entries:
             row = table[row_id]
@@ -274,6 +280,17 @@ class MemoryTables(TableReader):
                 if count:
                     by_kind[kind][state] = count
             return Answer(by_kind, self._fold.fold.next_idx)
+
+    def indexes(self) -> Iterator[tuple[RowKind, str, IndexEntries]]:
+        """See `TableReader.indexes`."""
+        found: list[tuple[RowKind, str, IndexEntries]] = []
+        with self._changed:
+            self._check_open()
+            for kind, indexes in self._indexes.items():
+                table = self._fold.rows_of(kind)
+                found.append((kind, IDS, tuple((0, row_id) for row_id in sorted(self._ids[kind]))))
+                found.extend((kind, name, index.live(table)) for name, index in indexes.items())
+        yield from (entry for entry in found if entry[2])
 
     def wait_for(self, index: int, timeout_s: float) -> bool:
         """See `TableReader.wait_for`."""

@@ -23,7 +23,7 @@ from redis.retry import Retry
 from belog.schemas.errors import InvalidUri, Misconfigured, Unavailable
 from belog.storage.factory import redacted
 
-__all__ = ["Keys", "RedisUri", "connect", "parse_redis_uri", "redis_errors"]
+__all__ = ["Keys", "RedisUri", "connect", "literal", "parse_redis_uri", "redis_errors"]
 
 ANSWER_S: Final = 30.0
 """Longest wait for an answer, seconds: the longest script takes about 0.3 s; several may queue."""
@@ -163,3 +163,8 @@ def redis_errors(name: str) -> Generator[None]:
             "let the user run scripts and commands on all keys of the prefix, and no other program"
         )
         raise Misconfigured(msg, setting="prefix", hint=hint, log=name) from error
+
+
+def literal(text: str) -> str:
+    """Return a glob that matches a text and nothing else."""
+    return "".join(f"\\{char}" if char in "*?[]\\" else char for char in text)

@@ -15,14 +15,23 @@ from redis.commands.core import Script
 from redis.typing import EncodableT
 
 from belog.processors.indexes import ANY, Order, Where, decode_cursor, driving_names
-from belog.processors.redis_client import Keys, RedisUri, connect, parse_redis_uri, redis_errors
+from belog.processors.redis_client import (
+    Keys,
+    RedisUri,
+    connect,
+    literal,
+    parse_redis_uri,
+    redis_errors,
+)
 from belog.processors.redis_rows import row_of
 from belog.processors.redis_scripts import COUNTS, GET_ROWS, LIST_ROWS
 from belog.processors.rows import ROW_TYPES, R, RowKind
 from belog.processors.tables import (
+    IDS,
     PAGE_ROWS,
     Answer,
     Counts,
+    IndexEntries,
     Page,
     TableReader,
     TablesStatus,
@@ -36,6 +45,9 @@ __all__ = ["RedisTables", "read_status", "status_of_meta"]
 
 LIST_CHUNK_ROWS: Final = 500
 """Rows of one script of a list: a few milliseconds of Redis's one thread."""
+
+SCAN_KEYS: Final = 1_000
+"""Keys that one step of a scan looks at: well below a millisecond of Redis's one thread."""
 
 WAIT_S: Final = 0.5
 """Longest single wait for a message, seconds: what one that got lost costs."""
@@ -138,7 +150,7 @@ class RedisTables(TableReader):
     def _recent(
         self, kind: type[R], where: Where, after: str | None, chunk: int
     ) -> Iterator[tuple[R, int]]:
-        names = driving_names(kind, where)
+        names = driving_names(kind.kind, where)
         until_us = "" if where.until_us is None else str(where.until_us)
         bound = "+inf" if after is None else f"({after}"
         while True:
@@ -187,6 +199,31 @@ class RedisTables(TableReader):
             if int(count):
                 by_kind[cast("RowKind", kind)][state] = int(count)
         return Answer(by_kind, int(applied))
+
+    def indexes(self) -> Iterator[tuple[RowKind, str, IndexEntries]]:
+        """See `TableReader.indexes`. Looks through all keys of the database."""
+        base = self._keys.base(self.status().generation)
+        seen: set[str] = set()
+        for pattern in (f"{base}ix:*", f"{base}ids:*"):
+            cursor = -1
+            while cursor:
+                with redis_errors(self.name):
+                    cursor, keys = self._client.scan(  # pyright: ignore[reportUnknownMemberType]
+                        max(cursor, 0), match=literal(base) + pattern[len(base) :], count=SCAN_KEYS
+                    )
+                for key in cast("list[str]", keys):
+                    if key not in seen:
+                        seen.add(key)
+                        which, kind, *name = key[len(base) :].split(":", 2)
+                        index = name[0] if which == "ix" else IDS
+                        yield cast("RowKind", kind), index, self._entries(key)
+
+    def _entries(self, key: str) -> IndexEntries:
+        with redis_errors(self.name):
+            found = self._client.zrange(  # pyright: ignore[reportUnknownMemberType]
+                key, 0, -1, withscores=True
+            )
+        return tuple((int(entry[1]), cast("str", entry[0])) for entry in found)
 
     def wait_for(self, index: int, timeout_s: float) -> bool:
         """See `TableReader.wait_for`."""

@@ -15,7 +15,7 @@ from typing import Final, TypeVar, cast
 from redis.typing import EncodableT
 
 from belog.processors.redis_batch import pack_change
-from belog.processors.redis_client import Keys, RedisUri, connect, redis_errors
+from belog.processors.redis_client import Keys, RedisUri, connect, literal, redis_errors
 from belog.processors.redis_scripts import BEGIN, WRITE
 from belog.processors.redis_tables import read_status
 from belog.processors.table_fold import TABLE_SCHEMA_VERSION, Change, Checkpoint
@@ -146,7 +146,7 @@ class RedisWriter:
         with redis_errors(self.name):
             for generation in cast("set[str]", self._client.smembers(self._keys.old)):
                 if generation != self._generation:
-                    removed += self._remove(_literal(self._keys.base(generation)) + "*")
+                    removed += self._remove(literal(self._keys.base(generation)) + "*")
                 self._client.srem(self._keys.old, generation)
         return removed
 
@@ -258,8 +258,3 @@ class RedisWriter:
         """Drop what is not written yet and release everything; idempotent."""
         self._sender.shutdown(wait=False, cancel_futures=True)
         self._client.close()
-
-
-def _literal(pattern: str) -> str:
-    """Return a glob that matches a text only."""
-    return "".join(f"\\{char}" if char in "*?[]\\" else char for char in pattern)

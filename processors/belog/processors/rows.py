@@ -256,7 +256,7 @@ class SystemRow(Struct, frozen=True, gc=False):
 
 
 Row = PartitionRow | BuildRow | JobRunRow | TaskRow | SystemRow
-R = TypeVar("R", PartitionRow, BuildRow, JobRunRow, TaskRow, SystemRow)
+R = TypeVar("R", bound=Row)
 
 ROW_TYPES: Final[Mapping[RowKind, type[Row]]] = {
     cls.kind: cls for cls in (PartitionRow, BuildRow, JobRunRow, TaskRow, SystemRow)

@@ -138,7 +138,7 @@ class TableFold:
         self.job_runs: dict[str, JobRunRow] = {}
         self.tasks: dict[str, TaskRow] = {}
         self.systems: dict[str, SystemRow] = {}
-        self._by_type: dict[type[Row], _Tables] = {
+        self._by_type: dict[Any, _Tables] = {
             PartitionRow: self.partitions,
             BuildRow: self.builds,
             JobRunRow: self.job_runs,
@@ -184,7 +184,7 @@ class TableFold:
         apply = fold.apply
         start = self.checkpoint
         steps: list[Step] = []
-        firsts: dict[type[Row], dict[str, Row | None]] = {kind: {} for kind in self._by_type}
+        firsts: dict[Any, dict[str, Row | None]] = {kind: {} for kind in self._by_type}
         places = {kind: (table, firsts[kind]) for kind, table in self._by_type.items()}
         for record in records:
             if record.position < fold.next_position:

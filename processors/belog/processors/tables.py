@@ -1,7 +1,7 @@
 """What readers ask of the tables, whoever keeps them: this process or Redis."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Final, Generic, Self, TypeVar
 
@@ -13,11 +13,13 @@ from belog.schemas.errors import InvalidFilter, LimitExceeded
 
 __all__ = [
     "GET_ROWS_MAX",
+    "IDS",
     "LIST_SCAN_ROWS_MAX",
     "PAGE_ROWS",
     "PAGE_ROWS_MAX",
     "Answer",
     "Counts",
+    "IndexEntries",
     "Page",
     "Stale",
     "TableReader",
@@ -38,6 +40,12 @@ LIST_SCAN_ROWS_MAX: Final = 10_000
 the page then holds less than its limit and says where to go on."""
 
 T = TypeVar("T")
+
+IDS: Final = "ids"
+"""Name under which `TableReader.indexes` gives the ids of all rows of a kind, each with index 0."""
+
+IndexEntries = tuple[tuple[int, str], ...]
+"""Index of a row's last event, and the row's id, in ascending order."""
 
 Counts = Mapping[RowKind, Mapping[str, int]]
 """Rows by kind and state; a state without rows is left out."""
@@ -145,6 +153,13 @@ class TableReader(ABC):
     @abstractmethod
     def counts(self) -> Answer[Counts]:
         """Return how many rows there are, by kind and state."""
+
+    @abstractmethod
+    def indexes(self) -> Iterator[tuple[RowKind, str, IndexEntries]]:
+        """Yield all secondary indexes with what they hold, for checks; not as of one index.
+
+        An index that holds nothing may be left out. `IDS` is that of the order by id.
+        """
 
     @abstractmethod
     def wait_for(self, index: int, timeout_s: float) -> bool:

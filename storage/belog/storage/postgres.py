@@ -22,10 +22,12 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from belog.schemas.envelope import Event, StoredEvent, encode_event
+from belog.schemas.envelope import Event, StoredEvent, decode_event, encode_event
 from belog.schemas.errors import (
     BelogError,
+    Corrupt,
     IndexConflict,
+    NewerFormat,
     NotFound,
     OutcomeUnknown,
     Unavailable,
@@ -34,6 +36,7 @@ from belog.schemas.errors import (
 from belog.schemas.filters import ALL, EventFilter, Matcher
 from belog.schemas.fold import Record
 from belog.schemas.limits import BATCH_EVENTS_MAX, PAGE_EVENTS_MAX
+from belog.schemas.replica import REPLICA_HEADER, decode_replica
 from belog.storage.commit_group import CommitGroup
 from belog.storage.creation import (
     check_copied,
@@ -41,6 +44,7 @@ from belog.storage.creation import (
     log_created,
     new_uuid,
     now_us,
+    refuse_foreign_records,
     refuse_replica_append,
     require_end,
 )
@@ -66,7 +70,7 @@ from belog.storage.postgres_terms import RECORDS, PostgresTerms
 from belog.storage.postgres_uri import Target, parse_uri
 from belog.storage.postgres_values import ByteaArray, TextArray
 from belog.storage.selective import TermIndex, event_of
-from belog.storage.touch import TOUCH_RECORDS_MAX
+from belog.storage.touch import TOUCH_RECORDS_MAX, check_not_shorter
 
 __all__ = ["GROUP_EVENTS_MAX", "PostgresLog"]
 
@@ -322,6 +326,10 @@ class PostgresLog(ConditionalLog):
     def _answer(self, call: _Call, row: Sequence[int | None]) -> _Answer:
         first_idx, next_idx, created_at = row
         if first_idx is None:
+            try:
+                check_not_shorter(cast("int", next_idx), call.seen_idx or 0, self.name)
+            except IndexConflict as error:
+                return error
             if call.at is not None:
                 msg = f"the log's next index is {next_idx}, not {call.at}"
             else:
@@ -340,8 +348,9 @@ class PostgresLog(ConditionalLog):
                 of the log and go on from there.
         """
         check_copied(records, after)
+        refuse_foreign_records(records, self._opened().identity, self.name)
         number = self._number()
-        decoded = [event_of(Record(r.index, r.created_at, r.value)) for r in records]
+        decoded = [_copied_event(record) for record in records]
         parameters = [
             number,
             self._channel,
@@ -440,6 +449,17 @@ def _channel(target: Target) -> str:
 def _text(text: str) -> str | None:
     """Return a text as a column holds it; None for one that PostgreSQL cannot hold."""
     return None if "\0" in text else text
+
+
+def _copied_event(record: CopiedRecord) -> Event | None:
+    """Return what the columns beside a value say; None where nothing can be said."""
+    value = record.value
+    try:
+        if value[: len(REPLICA_HEADER)] == REPLICA_HEADER:
+            value = decode_replica(value).envelope
+        return decode_event(value)
+    except (Corrupt, NewerFormat):
+        return None
 
 
 def _chunks(calls: Sequence[_Call]) -> Iterator[list[_Call]]:

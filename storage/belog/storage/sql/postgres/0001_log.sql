@@ -78,7 +78,7 @@ BEGIN
         -- Refuse without the lock what is lost already, and leave less to look at under it.
         SELECT e.next_idx INTO end_idx FROM {schema}.belog_ends e WHERE e.log = p_log;
         v_seen := p_seen[1];
-        IF end_idx <> p_at[1] OR end_idx - v_seen > p_look_max OR (
+        IF end_idx <> p_at[1] OR v_seen > end_idx OR end_idx - v_seen > p_look_max OR (
             v_seen IS NOT NULL AND v_seen < end_idx
             AND {schema}.belog_touched(p_log, v_seen, end_idx, p_ids, p_kinds, p_subjects)
         ) THEN
@@ -104,7 +104,7 @@ BEGIN
         v_to := v_from + p_sizes[v_call] - 1;
         v_seen := p_seen[v_call];
         first_idx := v_next;
-        IF v_next <> p_at[v_call] OR v_next - v_seen > p_look_max OR (
+        IF v_next <> p_at[v_call] OR v_seen > v_next OR v_next - v_seen > p_look_max OR (
             v_seen IS NOT NULL AND v_seen < v_next
             AND {schema}.belog_touched(
                 p_log, v_seen, v_next,

@@ -119,6 +119,7 @@ class KafkaLog(OrderedLog):
             InvalidUri: The topic holds something else.
         """
         with self._lock:
+            self._check_open()
             found = self._identity or self._find()
             if found is None:
                 found = self._create(instance, log_id, replica=replica)
@@ -129,6 +130,7 @@ class KafkaLog(OrderedLog):
     def identify(self) -> LogIdentity | None:
         """See `EventLog.identify`. A replica that nothing was copied to yet is no log."""
         with self._lock:
+            self._check_open()
             return self._identity or self._find()
 
     def topic(self) -> TopicReport:
@@ -189,12 +191,11 @@ class KafkaLog(OrderedLog):
     def close(self) -> None:
         """See `EventLog.close`. What was sent and not reported yet is reported as unknown."""
         self._closed = True
+        admin = self._admin
+        if admin is not None:
+            admin.close()
         self._sender.close()
         self._cursors.close()
-        with self._lock:
-            if self._admin is not None:
-                self._admin.close()
-                self._admin = None
 
     def _check_open(self) -> None:
         if self._closed:
@@ -360,18 +361,19 @@ class KafkaLog(OrderedLog):
             ReplicaRefused: Records of a replica for a primary log, or the reverse.
         """
         check_copied(records, after)
-        self._check_initialized()
+        is_replica = self._check_initialized().is_replica
+        for record in records:
+            if (record.value[: len(REPLICA_HEADER)] == REPLICA_HEADER) != is_replica:
+                msg = "records of a replica belong into a replica, others into a primary log"
+                raise ReplicaRefused(msg, log=self.name, index=record.index)
         if not records:
             return
-        if records[0].value[: len(REPLICA_HEADER)] == REPLICA_HEADER:
+        if is_replica:
             self._copy_to_replica(records, after)
         else:
             self._copy_to_primary(records, after)
 
     def _copy_to_replica(self, records: Sequence[CopiedRecord], after: int) -> None:
-        if not self._check_initialized().is_replica:
-            msg = "records of a replica do not belong into a primary log"
-            raise ReplicaRefused(msg, log=self.name)
         copied, self._copied = self._copied, None
         if copied is not None and copied.index == after:
             # Nothing needs to be read back: if nobody wrote since, these records land right behind.
@@ -409,9 +411,6 @@ class KafkaLog(OrderedLog):
         if next_position != after + 1:
             msg = f"the log's last index is {next_position - 1}, not {after}"
             raise IndexConflict(msg, next_idx=next_position, log=self.name)
-        if self._view.catch_up().is_replica:
-            msg = "records of a primary log do not belong into a replica"
-            raise ReplicaRefused(msg, log=self.name)
         for start in range(next_position, records[-1].index + 1, SCAN_RECORDS_MAX):
             self._copy_span(records, start, min(start + SCAN_RECORDS_MAX, records[-1].index + 1))
 

@@ -10,6 +10,7 @@ from belog.schemas.envelope import Event
 from belog.schemas.errors import LogReplaced, NotFound, ReplicaRefused
 from belog.schemas.events import LogCreated, new_event
 from belog.schemas.lifecycle import LIFECYCLE_VERSION_NEWEST
+from belog.schemas.replica import REPLICA_HEADER
 from belog.storage.interface import CopiedRecord, LogEnd, LogIdentity
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "log_created",
     "new_uuid",
     "now_us",
+    "refuse_foreign_records",
     "refuse_replica_append",
     "require_end",
 ]
@@ -89,6 +91,22 @@ def require_end(end: LogEnd | None, name: str) -> LogEnd:
         msg = "the log holds no event yet"
         raise NotFound(msg, log=name, hint="initialize it, or start its sink")
     return end
+
+
+def refuse_foreign_records(
+    records: Sequence[CopiedRecord], identity: LogIdentity, name: str
+) -> None:
+    """Refuse records of a replica for a primary log, and the reverse.
+
+    Raises:
+        ReplicaRefused: One of them is of the other kind.
+    """
+    for record in records:
+        if (record.value[: len(REPLICA_HEADER)] == REPLICA_HEADER) != identity.is_replica:
+            wanted = "only wrapped" if identity.is_replica else "no wrapped"
+            kind = "a replica" if identity.is_replica else "a primary log"
+            msg = f"{kind} takes {wanted} records of an origin"
+            raise ReplicaRefused(msg, log=name, index=record.index)
 
 
 def check_copied(records: Sequence[CopiedRecord], after: int) -> None:

@@ -23,6 +23,7 @@ from belog.storage.creation import (
     log_created,
     new_uuid,
     now_us,
+    refuse_foreign_records,
     refuse_replica_append,
     require_end,
 )
@@ -40,7 +41,7 @@ from belog.storage.interface import (
     check_batch,
 )
 from belog.storage.judged import JudgedView
-from belog.storage.touch import TOUCH_RECORDS_MAX, touches
+from belog.storage.touch import TOUCH_RECORDS_MAX, check_not_shorter, touches
 
 __all__ = ["MemoryLog"]
 
@@ -122,7 +123,11 @@ class MemoryLog(ConditionalLog):
             return self._next() > position
 
     def append_batch(
-        self, events: Sequence[Event], *, at: int | None = None, atomic: bool = False
+        self,
+        events: Sequence[Event],
+        *,
+        at: int | None = None,
+        atomic: bool = False,  # noqa: ARG002 - it always is
     ) -> list[Receipt | BelogError]:
         """See `EventLog.append_batch`; always atomic."""
         check_batch(events)
@@ -138,6 +143,7 @@ class MemoryLog(ConditionalLog):
         check_batch(events)
         with self._changed:
             self._check_writable()
+            check_not_shorter(self._next(), seen_idx, self.name)
             between = self.scan(seen_idx, TOUCH_RECORDS_MAX + 1)
             if len(between) > TOUCH_RECORDS_MAX or touches((r.value for r in between), events):
                 msg = "a record in between concerns one of the events"
@@ -145,11 +151,14 @@ class MemoryLog(ConditionalLog):
             return self._append(events)
 
     def _check_writable(self) -> None:
+        refuse_replica_append(self._check_initialized(), self.name)
+
+    def _check_initialized(self) -> LogIdentity:
         self._check_open()
         if self._identity is None:
             msg = "the log was not initialized"
             raise NotFound(msg, log=self.name, hint="call initialize() first")
-        refuse_replica_append(self._identity, self.name)
+        return self._identity
 
     def _append(self, events: Sequence[Event]) -> list[Receipt]:
         first = self._next()
@@ -169,7 +178,7 @@ class MemoryLog(ConditionalLog):
         """See `EventLog.copy_records`."""
         check_copied(records, after)
         with self._changed:
-            self._check_open()
+            refuse_foreign_records(records, self._check_initialized(), self.name)
             if after != self._next() - 1:
                 msg = f"the log's last index is {self._next() - 1}, not {after}"
                 raise IndexConflict(msg, next_idx=self._next(), log=self.name)
@@ -198,7 +207,7 @@ class MemoryLog(ConditionalLog):
         """See `EventLog.statistics`."""
         return self._view.statistics()
 
-    def vacuum(self, before: int, *, dry_run: bool = True) -> VacuumReport:
+    def vacuum(self, before: int, *, dry_run: bool = True) -> VacuumReport:  # noqa: ARG002
         """Refuse: what is in memory is not worth cleaning."""
         msg = "a log in memory keeps everything"
         raise Unsupported(msg, log=self.name)

@@ -42,6 +42,7 @@ from belog.storage.creation import (
     log_created,
     new_uuid,
     now_us,
+    refuse_foreign_records,
     refuse_replica_append,
     require_end,
 )
@@ -61,8 +62,9 @@ from belog.storage.interface import (
 )
 from belog.storage.judged import JudgedView
 from belog.storage.selective import TermIndex, event_of
+from belog.storage.sqlite_readers import ReaderConnections
 from belog.storage.sqlite_terms import SqliteTerms
-from belog.storage.touch import TOUCH_RECORDS_MAX, touches
+from belog.storage.touch import TOUCH_RECORDS_MAX, check_not_shorter, touches
 
 __all__ = ["SqliteLog"]
 
@@ -109,14 +111,12 @@ class SqliteLog(ConditionalLog):
         self._clock = clock
         self._write_lock = threading.Lock()
         self._writer: sqlite3.Connection | None = None
-        self._local = threading.local()
-        self._readers: list[sqlite3.Connection] = []
-        self._readers_lock = threading.Lock()
+        self._readers = ReaderConnections(self._connect)
         self._committed = threading.Condition()
         self._identity: LogIdentity | None = None
         self._closed = False
         self._view = JudgedView(self.scan, self.name)
-        self._terms = TermIndex(SqliteTerms(self.name, self._execute, self._writing))
+        self._terms = TermIndex(SqliteTerms(self.name, self._reading, self._writing))
 
     # --- life
 
@@ -236,12 +236,12 @@ class SqliteLog(ConditionalLog):
 
     def close(self) -> None:
         """See `EventLog.close`."""
-        with self._write_lock, self._readers_lock:
+        with self._write_lock:
             self._closed = True
-            for connection in [*self._readers, *([self._writer] if self._writer else [])]:
-                connection.close()
-            self._readers.clear()
-            self._writer = None
+            if self._writer is not None:
+                self._writer.close()
+                self._writer = None
+        self._readers.close()
         with self._committed:
             self._committed.notify_all()
 
@@ -252,37 +252,22 @@ class SqliteLog(ConditionalLog):
 
     # --- raw records
 
-    def _reader(self) -> sqlite3.Connection:
+    @contextmanager
+    def _reading(self) -> Generator[sqlite3.Connection]:
         self._check_open()
-        connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
-        if connection is None:
-            if self._identity is None:
-                msg = "the log was not initialized"
-                raise NotFound(msg, log=self.name, hint="call initialize() first")
-            connection = self._connect()
-            with self._readers_lock:
-                self._readers.append(connection)
-            self._local.connection = connection
-        return connection
-
-    def _execute(self, sql: str, parameters: Sequence[object]) -> sqlite3.Cursor:
+        if self._identity is None:
+            msg = "the log was not initialized"
+            raise NotFound(msg, log=self.name, hint="call initialize() first")
         try:
-            return self._reader().execute(sql, parameters)
-        except sqlite3.ProgrammingError as error:
-            self._check_open()
-            raise self._unavailable(error) from error
+            with self._readers.use(self._check_open) as connection:
+                yield connection
         except sqlite3.Error as error:
+            self._check_open()
             raise self._unavailable(error) from error
 
     def _fetch(self, sql: str, parameters: Sequence[object]) -> list[tuple[int, int, bytes]]:
-        cursor = self._execute(sql, parameters)
-        try:
-            return cursor.fetchall()
-        except sqlite3.ProgrammingError as error:
-            self._check_open()
-            raise self._unavailable(error) from error
-        except sqlite3.Error as error:
-            raise self._unavailable(error) from error
+        with self._reading() as connection:
+            return connection.execute(sql, parameters).fetchall()
 
     def next_position(self) -> int:
         """See `EventLog.next_position`."""
@@ -347,7 +332,11 @@ class SqliteLog(ConditionalLog):
             self._committed.notify_all()
 
     def append_batch(
-        self, events: Sequence[Event], *, at: int | None = None, atomic: bool = False
+        self,
+        events: Sequence[Event],
+        *,
+        at: int | None = None,
+        atomic: bool = False,  # noqa: ARG002 - it always is
     ) -> list[Receipt | BelogError]:
         """See `EventLog.append_batch`; always atomic."""
         check_batch(events)
@@ -365,6 +354,7 @@ class SqliteLog(ConditionalLog):
         values = [encode_event(event) for event in events]
         with self._writing() as connection:
             next_idx, last_created_at = self._last(connection)
+            check_not_shorter(next_idx, seen_idx, self.name)
             if next_idx > seen_idx:
                 between = connection.execute(_SCAN, (seen_idx, TOUCH_RECORDS_MAX + 1)).fetchall()
                 if len(between) > TOUCH_RECORDS_MAX or touches((r[2] for r in between), events):
@@ -395,6 +385,8 @@ class SqliteLog(ConditionalLog):
     def copy_records(self, records: Sequence[CopiedRecord], *, after: int) -> None:
         """See `EventLog.copy_records`."""
         check_copied(records, after)
+        if self._identity is not None:
+            refuse_foreign_records(records, self._identity, self.name)
         with self._writing() as connection:
             row = connection.execute(_LAST).fetchone()
             last = row[0] if row else -1
@@ -462,7 +454,7 @@ class SqliteLog(ConditionalLog):
         except Unsupported:
             return self._view.statistics()
 
-    def vacuum(self, before: int, *, dry_run: bool = True) -> VacuumReport:
+    def vacuum(self, before: int, *, dry_run: bool = True) -> VacuumReport:  # noqa: ARG002
         """Refuse: not built for this backend yet."""
         msg = "this backend keeps everything"
         raise Unsupported(msg, log=self.name)
@@ -472,7 +464,8 @@ def from_uri(uri: str) -> SqliteLog:
     """See `belog.storage.factory`: `sqlite:///relative/path` or `sqlite:////absolute/path`."""
     parts = urlsplit(uri)
     path = unquote(parts.path)[1:]
-    if parts.netloc or not path or parts.query or parts.fragment:
+    three_slashes = uri[:10].lower() == "sqlite:///"
+    if not three_slashes or not path or parts.query or parts.fragment:
         msg = f"SQLite log URI {uri!r} is not of the form sqlite:///path"
         raise InvalidUri(msg, hint="three slashes for a relative path, four for an absolute one")
     return SqliteLog(path)

@@ -84,22 +84,23 @@ class SqliteTerms:
     def __init__(
         self,
         name: str,
-        execute: Callable[[str, Sequence[object]], sqlite3.Cursor],
+        reading: Callable[[], AbstractContextManager[sqlite3.Connection]],
         writing: Callable[[], AbstractContextManager[sqlite3.Connection]],
     ) -> None:
         """Open nothing yet.
 
         Args:
             name: The log's, for errors.
-            execute: Runs a query on the calling thread's connection.
+            reading: Gives the calling thread's connection for queries.
             writing: Opens a write transaction, and commits it when left.
         """
         self._name = name
-        self._execute = execute
+        self._reading = reading
         self._writing = writing
 
     def _rows(self, sql: str, *parameters: object) -> list[tuple[object, ...]]:
-        return self._execute(sql, parameters).fetchall()
+        with self._reading() as connection:
+            return connection.execute(sql, parameters).fetchall()
 
     # --- records
 
@@ -226,14 +227,18 @@ class SqliteTerms:
 
     def postings(self, names: Sequence[Name], since: int, until: int, limit: int) -> Sequence[int]:
         """See `TermStore.postings`."""
-        # Each cursor is read only as far as the merge needs it.
-        lists = [
-            cast("Iterator[tuple[int]]", self._execute(_POSTINGS, (n.number, since, until, limit)))
-            for n in names
-        ]
-        if len(lists) == 1:
-            return [idx for (idx,) in lists[0]]
-        return list(islice(_distinct(heapq.merge(*lists)), limit))
+        with self._reading() as connection:
+            # Each cursor is read only as far as the merge needs it.
+            lists = [
+                cast(
+                    "Iterator[tuple[int]]",
+                    connection.execute(_POSTINGS, (name.number, since, until, limit)),
+                )
+                for name in names
+            ]
+            if len(lists) == 1:
+                return [idx for (idx,) in lists[0]]
+            return list(islice(_distinct(heapq.merge(*lists)), limit))
 
     def having(self, indices: Sequence[int], names: Sequence[Name]) -> Sequence[int]:
         """See `TermStore.having`."""

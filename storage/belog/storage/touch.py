@@ -4,9 +4,9 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from belog.schemas.envelope import Event, decode_event
-from belog.schemas.errors import Corrupt
+from belog.schemas.errors import Corrupt, IndexConflict
 
-__all__ = ["TOUCH_RECORDS_MAX", "touches"]
+__all__ = ["TOUCH_RECORDS_MAX", "check_not_shorter", "touches"]
 
 TOUCH_RECORDS_MAX: Final = 1_000
 """Records in between that a backend looks through while it holds its write lock, about 3 ms; a
@@ -35,3 +35,14 @@ def touches(between: Iterable[bytes | None], events: Sequence[Event]) -> bool:
         ):
             return True
     return False
+
+
+def check_not_shorter(next_idx: int, seen_idx: int, log: str) -> None:
+    """Refuse an append by who has read more than there is: what was judged is of another log.
+
+    Raises:
+        IndexConflict: The log ends before `seen_idx`.
+    """
+    if next_idx < seen_idx:
+        msg = f"the log's next index is {next_idx}, and {seen_idx} was seen"
+        raise IndexConflict(msg, next_idx=next_idx, log=log)

@@ -13,7 +13,7 @@ from belog.producers import Producer
 from belog.producers.coordination import Available, Building, Delegated
 from belog.producers.graph import GraphReport
 from belog.schemas.errors import Conflict, Diverged, InvalidInput
-from belog.schemas.events import PartitionFailed
+from belog.schemas.events import PartitionAvailable
 from belog.service.dag_run import Answered, publish_graphs
 from belog.service.opening import existing_log
 from belog.sink.run import run_sink
@@ -26,6 +26,9 @@ WORK_S: Final = 0.05
 
 FOLDERS_MAX: Final = 1_000
 """Folders that earlier demonstrations may have left."""
+
+SHARED_STEP: Final = "data://garden/regions/2023-01-01/regions"
+"""A step that most of the graphs depend on."""
 
 EXAMPLES_MAX: Final = 2
 """Answers of one sort that are shown before the rest is only counted."""
@@ -105,21 +108,22 @@ def _told(answer: Available | Delegated | Building) -> str:
 
 
 def _refuse(log_uri: str, say: Say) -> None:
-    say("2. An illegal event is refused, and nothing is written")
+    say(
+        "2. An illegal event is refused: yesterday's build comes back and wants to have made a step"
+    )
     with existing_log(log_uri) as log, Producer(log, actor="zombie") as producer:
-        ref = log.read(0, limit=20).events[-1].event.subject_id
-        event = producer.event(PartitionFailed(build_request_id="yesterday"), ref)
         before = log.next_position()
         try:
-            producer.append_event(event)
+            producer.append(PartitionAvailable(build_request_id="yesterday"), SHARED_STEP)
         except Conflict as refused:
-            say(f"   {type(refused).__name__}: {refused}\n")
+            say(f"   {type(refused).__name__}: {refused}")
         else:
             msg = "the illegal event was accepted"
             raise Diverged(msg, log=log.name)
         if log.next_position() != before:
             msg = "the refused event left a trace"
             raise Diverged(msg, log=log.name)
+        say(f"   nothing was written: the log still ends at {before}\n")
 
 
 def _replicate(log_uri: str, replica_uri: str, say: Say) -> None:
@@ -159,12 +163,11 @@ def _next_steps(log_uri: str, replica_uri: str, folder: Path, say: Say) -> None:
 
 def next_commands(log_uri: str, replica_uri: str) -> list[str]:
     """Return commands that show something in what the demonstration left."""
-    ref = "data://garden/regions/2023-01-01/regions"
     return [
         f"belog partition list --log {log_uri} --limit 10",
-        f"belog partition show {ref} --log {log_uri} --events",
+        f"belog partition show {SHARED_STEP} --log {log_uri} --events",
         f"belog build list --log {log_uri}",
         f"belog events --log {log_uri} --pattern 'data://garden/**' --limit 10",
         f"belog verify --log {log_uri} --replica {replica_uri}",
-        f"belog append v1.partition.stale {ref} --log {log_uri}",
+        f"belog append v1.partition.stale {SHARED_STEP} --log {log_uri}",
     ]

@@ -19,8 +19,6 @@ from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 from uuid import UUID
 
-from msgspec import Struct
-
 from belog.schemas.envelope import Event, StoredEvent, encode_event
 from belog.schemas.errors import (
     BelogError,
@@ -64,6 +62,7 @@ from belog.storage.interface import (
     check_batch,
 )
 from belog.storage.judged import JudgedView
+from belog.storage.kafka_copy import ReplicaCopy
 from belog.storage.kafka_cursor import Cursors, PositionLostError
 from belog.storage.kafka_errors import LOGGER
 from belog.storage.kafka_sender import Sender, new_keys, send_all
@@ -100,8 +99,8 @@ class KafkaLog(OrderedLog):
         self._sender = Sender(target)
         self._identity: LogIdentity | None = None
         self._closed = False
-        self._copied: _Copied | None = None
         self._view = JudgedView(self.scan, self.name)
+        self._copy = ReplicaCopy(self._sender, self._view, self.scan, self.tombstone)
 
     # --- life
 
@@ -374,37 +373,7 @@ class KafkaLog(OrderedLog):
             self._copy_to_primary(records, after)
 
     def _copy_to_replica(self, records: Sequence[CopiedRecord], after: int) -> None:
-        copied, self._copied = self._copied, None
-        if copied is not None and copied.index == after:
-            # Nothing needs to be read back: if nobody wrote since, these records land right behind.
-            expected = copied.next_position
-        else:
-            fold = self._view.catch_up()
-            self._check_last(fold, after)
-            expected = fold.next_position
-        keys = new_keys(len(records))
-        reports = self._send_all(keys, [record.value for record in records])
-        for report in reports:
-            if report.error is not None:
-                raise report.error
-        end = expected + len(records)
-        if reports[0].position == expected and reports[-1].position == end - 1:
-            self._copied = _Copied(records[-1].index, end)
-            return
-        fold = self._view.catch_up()
-        useless = [
-            key
-            for key, report in zip(keys, reports, strict=True)
-            if not self._view.was_accepted(report.position)
-        ]
-        if useless:
-            self.tombstone(useless)
-        self._check_last(fold, records[-1].index)
-
-    def _check_last(self, fold: Fold, index: int) -> None:
-        if fold.last_accepted != index:
-            msg = f"the log's last index is {fold.last_accepted}, not {index}"
-            raise IndexConflict(msg, next_idx=fold.next_idx, log=self.name)
+        self._copy.copy(records, after)
 
     def _copy_to_primary(self, records: Sequence[CopiedRecord], after: int) -> None:
         next_position = self.next_position()
@@ -466,13 +435,6 @@ class KafkaLog(OrderedLog):
         """Refuse: not built for this backend yet."""
         msg = "this backend keeps everything"
         raise Unsupported(msg, log=self.name)
-
-
-class _Copied(Struct, frozen=True):
-    """Where the last copy into a replica ended, with nobody in between."""
-
-    index: int
-    next_position: int
 
 
 def _instance_of(outcome: Outcome | None) -> str:

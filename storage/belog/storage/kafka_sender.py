@@ -26,7 +26,13 @@ from belog.storage.kafka_errors import (
 )
 from belog.storage.kafka_target import KafkaTarget
 
-__all__ = ["SEND_BUFFER_KBYTES_MAX", "SEND_BUFFER_RECORDS_MAX", "Sender", "new_keys", "send_all"]
+__all__ = [
+    "SEND_BUFFER_KBYTES_MAX",
+    "SEND_BUFFER_RECORDS_MAX",
+    "Sender",
+    "new_keys",
+    "send_all",
+]
 
 SEND_BUFFER_RECORDS_MAX: Final = 100_000
 """Records handed over and not yet reported: a third of a second at full rate."""
@@ -46,6 +52,9 @@ CONNECT_S: Final = 2.0
 REPORT_MARGIN_S: Final = 5.0
 """What a wait for reports allows beyond the delivery time-out, seconds: the client looks for
 sends that are over time about once a second."""
+
+BUFFER_PAUSE_S: Final = 0.005
+"""Pause of a run of sends that finds the buffer full, seconds: a few hundred records leave it."""
 
 KEY_BYTES: Final = 16
 PARTITION: Final = 0
@@ -93,6 +102,43 @@ class Sender:
                 raise self._refusal(error, known, value) from error
             self._retire(producer, known)
             self._started().produce(self._topic, value, key, PARTITION, on_delivery=report)
+
+    def send_run(self, keys: Sequence[bytes], values: Sequence[bytes]) -> SendReport:
+        """Send records in order and wait; return the report of the last, or the first error.
+
+        For long runs: a report costs a tenth of what one of `send` does. Where no report is an
+        error and the last record landed `len(keys) - 1` behind the log's end, all landed in a row.
+        """
+        run = _Run(self.log, len(keys))
+        producer = self._producer or self._started()
+        sent = 0
+        try:
+            for key, value in zip(keys, values, strict=True):
+                while True:
+                    try:
+                        producer.produce(self._topic, value, key, PARTITION, on_delivery=run.take)
+                    except BufferError:
+                        run.ended.wait(BUFFER_PAUSE_S)
+                    else:
+                        break
+                sent += 1
+        except KafkaException as error:
+            known = as_kafka_error(error)
+            if known is not None and known.code() == KafkaError._FATAL:  # noqa: SLF001
+                self._retire(producer, known)
+                run.error = delivery_error(known, values[sent], self.log)
+            else:
+                run.error = self._refusal(error, known, values[sent])
+            run.expect(sent)
+        if not run.ended.wait(self.report_wait_s):
+            msg = f"{sent - run.taken} sends were not reported within {self.report_wait_s} s"
+            return SendReport(-1, 0, Unavailable(msg, log=self.log))
+        if run.error is not None:
+            return SendReport(-1, 0, run.error)
+        if run.position < self.acknowledged:
+            return SendReport(run.position, run.created_at, self._shorter(run.position))
+        self.acknowledged = run.position + 1
+        return SendReport(run.position, run.created_at)
 
     def _started(self) -> Producer:
         with self._lock:
@@ -211,6 +257,36 @@ def send_all(
         )
         raise Unavailable(msg, log=sender.log)
     return reports.reports
+
+
+class _Run:
+    """What became of a run of records, of which the last report and any error count."""
+
+    __slots__ = ("_log", "_total", "created_at", "ended", "error", "position", "taken")
+
+    def __init__(self, log: str, total: int) -> None:
+        self._log = log
+        self._total = total
+        self.taken = 0
+        self.error: BelogError | None = None
+        self.position = -1
+        self.created_at = 0
+        self.ended = threading.Event()
+
+    def take(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None and self.error is None:
+            self.error = delivery_error(error, message.value(), self._log)
+        self.taken += 1
+        if self.taken == self._total:
+            self.position = message.offset() or 0
+            self.created_at = message.timestamp()[1] * 1000
+            self.ended.set()
+
+    def expect(self, total: int) -> None:
+        """Say that fewer reports will come."""
+        self._total = total
+        if self.taken >= total:
+            self.ended.set()
 
 
 class _Reports:

@@ -8,16 +8,25 @@ alone pays nothing for it.
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from typing import Final
 
 import msgspec
 from msgspec import Struct
 
-from belog.producers.judging import check_same, first_receipt, verdict_on
+from belog.producers.judging import check_same, first_receipt, governed_runs, verdict_on
 from belog.producers.pending import Pending
 from belog.schemas.envelope import Event, StoredEvent, encode_event
-from belog.schemas.errors import BelogError, IndexConflict, LogTruncated, Overloaded
+from belog.schemas.errors import (
+    BelogError,
+    Closed,
+    IndexConflict,
+    LogTruncated,
+    OutcomeUnknown,
+    Overloaded,
+    Unsupported,
+)
 from belog.schemas.fold import Accepted, Duplicate, Fold, Overlay, SubjectState, conflict_of
 from belog.storage.interface import ConditionalLog, Receipt, fold_log
 
@@ -48,7 +57,6 @@ class ConditionalAppender:
         self._leading = False
         self._closed = False
         self._worker: threading.Thread | None = None
-        self._write_lock = threading.RLock()
 
     @property
     def fold(self) -> Fold:
@@ -61,7 +69,7 @@ class ConditionalAppender:
         """See `Producer.submit_event`; a thread of the appender's own writes the queue."""
         pending = self._enqueue(event)
         with self._state:
-            if self._worker is None:
+            if self._worker is None or not self._worker.is_alive():
                 self._worker = threading.Thread(
                     target=self._work, name=f"belog append {self._log.name}", daemon=True
                 )
@@ -77,17 +85,17 @@ class ConditionalAppender:
         return pending.result()
 
     def append_batch(self, events: Sequence[Event], *, atomic: bool) -> list[Receipt | BelogError]:
-        """See `Producer.append_batch`."""
-        with self._write_lock:
-            return self._append(events, atomic=atomic)
+        """See `Producer.append_batch`; lands after all that was submitted before."""
+        with self._alone():
+            return self._append_runs(events, atomic=atomic)
 
     def refresh(self) -> Fold:
-        """Read on to the log's end; return the fold, to be looked at only."""
-        with self._write_lock:
+        """Write what was submitted, read on to the log's end; return the fold, to be looked at."""
+        with self._alone():
             return self._catch_up()
 
     def flush(self, timeout_s: float) -> bool:
-        """Wait until nothing is queued or being written."""
+        """Wait until everything is decided that was submitted."""
         with self._state:
             return self._state.wait_for(lambda: not self._queue and not self._leading, timeout_s)
 
@@ -106,22 +114,47 @@ class ConditionalAppender:
         pending = Pending(event)
         with self._state:
             if len(self._queue) >= self._in_flight_max and not self._state.wait_for(
-                lambda: len(self._queue) < self._in_flight_max, self._wait_s
+                lambda: self._closed or len(self._queue) < self._in_flight_max, self._wait_s
             ):
                 msg = f"{self._in_flight_max} events wait to be written, for {self._wait_s} s now"
                 raise Overloaded(msg, log=self._log.name, hint="publish more slowly")
+            if self._closed:
+                msg = "the producer was closed"
+                raise Closed(msg, log=self._log.name)
             self._queue.append(pending)
         return pending
 
     def _lead(self) -> bool:
-        """Become the leader, or wait until the present one is done; False if another took over."""
+        """Become the leader once the present one is done; False if nothing is queued then."""
         with self._state:
             if self._leading:
                 self._state.wait_for(lambda: not self._leading)
-            if self._leading or not self._queue:
+            if not self._queue:
                 return False
             self._leading = True
             return True
+
+    def _hand_over(self) -> None:
+        with self._state:
+            self._leading = False
+            self._state.notify_all()
+
+    @contextmanager
+    def _alone(self) -> Generator[None]:
+        """Lead for as long as the context lasts, after writing what is queued at its start."""
+        with self._state:
+            self._state.wait_for(lambda: not self._leading)
+            self._leading = True
+            queued = len(self._queue)
+        written: list[Pending] = []
+        try:
+            while len(written) < queued:
+                written += self._write_group()
+            yield
+        finally:
+            self._hand_over()
+            for pending in written:
+                pending.announce()
 
     def _work(self) -> None:
         while True:
@@ -134,27 +167,58 @@ class ConditionalAppender:
 
     def _write_queue(self) -> None:
         """Write one group as the leader and hand over."""
+        group: list[Pending] = []
+        try:
+            group = self._write_group()
+        finally:
+            self._hand_over()
+        for pending in group:
+            pending.announce()
+
+    def _write_group(self) -> list[Pending]:
+        """Write one group as the leader; return it, decided and not yet announced."""
         with self._state:
             count = min(len(self._queue), GROUP_EVENTS_MAX)
             group = [self._queue.popleft() for _ in range(count)]
             self._state.notify_all()
-        outcomes: Sequence[Receipt | BelogError]
         try:
-            with self._write_lock:
-                outcomes = self._append([p.event for p in group], atomic=False)
-        except BelogError as error:
-            outcomes = [error] * len(group)
-        finally:
-            with self._state:
-                self._leading = False
-                self._state.notify_all()
+            outcomes = self._append_runs([pending.event for pending in group])
+        except BaseException as fault:
+            # An interrupt, or a fault of the software: nobody may be left waiting for its thread.
+            for pending in group:
+                msg = f"the writing thread was stopped by {fault!r:.200}"
+                pending.resolve(self._unknown(msg, pending.event))
+            raise
         for pending, outcome in zip(group, outcomes, strict=True):
-            pending.resolve(outcome)
+            pending.decide(outcome)
+        return group
 
     # --- the log's side
 
     def _catch_up(self) -> Fold:
         return fold_log(self._log, self._fold)
+
+    def _append_runs(
+        self, events: Sequence[Event], *, atomic: bool = False
+    ) -> list[Receipt | BelogError]:
+        """Append run after run of events that one lifecycle governs; an outcome for every event."""
+        runs = governed_runs(events)
+        if atomic and len(runs) > 1:
+            msg = "an event that changes the lifecycle must be the last of an atomic batch"
+            raise Unsupported(msg, log=self._log.name)
+        outcomes: list[Receipt | BelogError] = []
+        for run in runs:
+            try:
+                outcomes += self._append(run, atomic=atomic)
+            except BelogError as error:
+                if atomic:
+                    raise
+                unknown = isinstance(error, OutcomeUnknown)
+                outcomes += [self._unknown(error.message, e) if unknown else error for e in run]
+        return outcomes
+
+    def _unknown(self, message: str, event: Event) -> OutcomeUnknown:
+        return OutcomeUnknown(message, event_id=event.event_id, log=self._log.name)
 
     def _append(self, events: Sequence[Event], *, atomic: bool) -> list[Receipt | BelogError]:
         deadline = time.monotonic() + RETRY_WAIT_S

@@ -22,6 +22,14 @@ DAG_FILE_BYTES_MAX: Final = 16 * 1024 * 1024
 DEPTH_MAX: Final = 64
 """Deepest nesting of steps defined on the spot; the real files reach 5."""
 
+YAML_DEPTH_MAX: Final = 200
+"""Deepest nesting of the YAML itself: two collections a step, and some. Thousands would overflow
+the stack of the YAML library, and with it end the process."""
+
+DEPENDENCIES_MAX: Final = 1_000_000
+"""Dependencies of one file, written out: 200 times those of all real files together. An alias
+(`*name`) stands for all that its anchor holds, so a small file can mean a great many."""
+
 
 class Graph(Struct, frozen=True):
     """One graph: the steps it makes, each with what it depends on."""
@@ -37,54 +45,102 @@ def parse_graph(name: str, text: str) -> Graph:
     Raises:
         InvalidInput: It is not YAML, or not of the form above; the message names file and step.
     """
-    try:
-        # The C loader where PyYAML was built with it: ten times faster, the same result.
-        document: object = yaml.load(text, Loader=_SAFE_LOADER)  # noqa: S506 - a safe loader
-    except yaml.YAMLError as error:
-        msg = f"DAG {name} is not YAML: {' '.join(str(error).split())}"
-        raise InvalidInput(msg) from error
-    fields: Mapping[object, object] = (
-        cast("Mapping[object, object]", document) if isinstance(document, Mapping) else {}
-    )
-    found = fields.get("steps")
+    found = _fields(name, text).get("steps")
     if not isinstance(found, Mapping):
         msg = f"DAG {name} has no map of steps"
         raise InvalidInput(msg, hint="a DAG file has a top-level key `steps`")
-    steps: dict[str, tuple[str, ...]] = {}
+    reading = _Reading(name)
     for step, dependencies in cast("Mapping[object, object]", found).items():
-        _define(name, step, dependencies, steps, 0)
-    return Graph(name, steps)
+        reading.define(step, dependencies, 0)
+    return Graph(name, {step: tuple(below) for step, below in reading.steps.items()})
 
 
+# The C loader where PyYAML was built with it: ten times faster, the same result.
 _SAFE_LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-def _define(
-    graph: str, step: object, dependencies: object, steps: dict[str, tuple[str, ...]], depth: int
-) -> str:
-    if not isinstance(step, str) or not step:
-        msg = f"DAG {graph} has a step that is not text: {step!r}"
-        raise InvalidInput(msg)
-    if depth > DEPTH_MAX:
-        raise LimitExceeded(
-            f"nesting of step {step!r} in DAG {graph}",
-            limit="DEPTH_MAX",
-            limit_value=DEPTH_MAX,
-            value=depth,
-        )
-    names: list[str] = []
-    for dependency in _items(graph, step, dependencies):
-        if isinstance(dependency, Mapping):
-            for inner, below in cast("Mapping[object, object]", dependency).items():
-                names.append(_define(graph, inner, below, steps, depth + 1))
-        elif isinstance(dependency, str) and dependency:
-            names.append(dependency)
-        else:
-            msg = f"DAG {graph}: step {step!r} has a dependency that is not text: {dependency!r}"
+def _fields(name: str, text: str) -> Mapping[object, object]:
+    try:
+        _check_yaml(name, text)
+        document: object = yaml.load(text, Loader=_SAFE_LOADER)  # noqa: S506 - a safe loader
+    except (yaml.YAMLError, ValueError, LookupError, AttributeError, RecursionError) as error:
+        # PyYAML lets the errors of its own conversions out: a month 13, `!!bool x`.
+        msg = f"DAG {name} is not YAML: {' '.join(str(error).split())}"
+        raise InvalidInput(msg) from error
+    return cast("Mapping[object, object]", document) if isinstance(document, Mapping) else {}
+
+
+def _check_yaml(name: str, text: str) -> None:
+    """Refuse what would cost more to load than it is long."""
+    depth = 0
+    for event in cast("Iterator[object]", yaml.parse(text, Loader=_SAFE_LOADER)):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+            if depth > YAML_DEPTH_MAX:
+                raise LimitExceeded(
+                    f"nesting of DAG {name}",
+                    limit="YAML_DEPTH_MAX",
+                    limit_value=YAML_DEPTH_MAX,
+                    value=depth,
+                )
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        elif isinstance(event, yaml.ScalarEvent) and event.value == "<<":
+            # Merging copies, and copies of copies grow without bound.
+            msg = f"DAG {name} has a merge key (<<)"
+            raise InvalidInput(msg, hint="write out what it stands for")
+
+
+def _shown(value: object) -> str:
+    """Describe what is no text; a collection of aliases may be endless when written out."""
+    if isinstance(value, (Mapping, list, set, tuple)):
+        return f"a {type(cast('object', value)).__name__}"
+    return f"{value!r:.80}"
+
+
+class _Reading:
+    """One file being read."""
+
+    def __init__(self, graph: str) -> None:
+        self.graph = graph
+        self.steps: dict[str, dict[str, None]] = {}
+        self.count = 0
+
+    def define(self, step: object, dependencies: object, depth: int) -> str:
+        if not isinstance(step, str) or not step:
+            msg = f"DAG {self.graph} has a step that is not text: {_shown(step)}"
             raise InvalidInput(msg)
-    if names or step not in steps:
-        steps[step] = tuple(dict.fromkeys((*steps.get(step, ()), *names)))
-    return step
+        if depth > DEPTH_MAX:
+            raise LimitExceeded(
+                f"nesting of step {step!r:.80} in DAG {self.graph}",
+                limit="DEPTH_MAX",
+                limit_value=DEPTH_MAX,
+                value=depth,
+            )
+        below: list[str] = []
+        for dependency in _items(self.graph, step, dependencies):
+            self._count()
+            if isinstance(dependency, Mapping):
+                for inner, its in cast("Mapping[object, object]", dependency).items():
+                    below.append(self.define(inner, its, depth + 1))
+            elif isinstance(dependency, str) and dependency:
+                below.append(dependency)
+            else:
+                msg = f"DAG {self.graph}: step {step!r:.80} has a dependency that is not text: "
+                raise InvalidInput(msg + _shown(dependency))
+        # A step may be defined several times; what it depends on is all of that.
+        self.steps.setdefault(step, {}).update(dict.fromkeys(below))
+        return step
+
+    def _count(self) -> None:
+        self.count += 1
+        if self.count > DEPENDENCIES_MAX:
+            raise LimitExceeded(
+                f"dependencies of DAG {self.graph}, aliases written out",
+                limit="DEPENDENCIES_MAX",
+                limit_value=DEPENDENCIES_MAX,
+                value=self.count,
+            )
 
 
 def _items(graph: str, step: str, dependencies: object) -> Iterable[object]:

@@ -30,12 +30,14 @@ from belog.schemas.events import (
     BuildPlanning,
     BuildReceived,
     JobCompleted,
+    JobFailed,
     JobRunning,
     JobScheduled,
     Manifest,
     ManifestInput,
     PartitionAvailable,
     PartitionBuilding,
+    PartitionFailed,
     PartitionObserved,
     PartitionScheduled,
 )
@@ -47,6 +49,9 @@ DELEGATED_WAIT_S: Final = 600.0
 
 TRIES_MAX: Final = 10
 """How often a step is asked for again after the build that made it failed."""
+
+REASON_CHARS_MAX: Final = 1_000
+"""How much of an error's text becomes the reason of a failure, characters."""
 
 Work = Callable[[str, Sequence[str]], None]
 """Makes a step: its ref, and the refs it reads. What it raises fails the step and the build."""
@@ -88,6 +93,7 @@ def run_graph(
 
     Raises:
         InvalidInput: The steps depend on each other in a circle; nothing was written.
+        Conflict: There is a build of that id; nothing was written.
         Unavailable: Another build took longer than `DELEGATED_WAIT_S` with a step.
         BelogError: What an append raises. The build is `failed` in the log where that could be
             written.
@@ -95,8 +101,10 @@ def run_graph(
     dependencies = {step: below for step, (_, below) in makers.items()}
     order = build_order(graph.steps, dependencies)
     build = _Build(producer, graph, makers, build_request_id, work, on_answer)
-    build.start(order)
+    # On its own: where the id is taken, nothing may befall the build that has it.
+    producer.append_event(build.received)
     try:
+        build.start(order)
         for step in order:
             if step in makers:
                 build.make(step)
@@ -142,7 +150,6 @@ class _Build:
     def start(self, order: Sequence[str]) -> None:
         count = len(order)
         self._append(
-            self.received,
             self.producer.event(BuildPlanning(), self.id),
             self.producer.event(
                 BuildAnalysisCompleted(
@@ -243,7 +250,11 @@ class _Build:
                 caused_by=running.event_id,
             ),
         )
-        self.work(step, inputs)
+        try:
+            self.work(step, inputs)
+        except Exception as error:
+            self._fail_step(step, run_id, error)
+            raise
         completed = event(JobCompleted(), run_id, caused_by=running.event_id)
         manifest = Manifest(
             outputs=[step],
@@ -261,9 +272,34 @@ class _Build:
             ),
         )
 
+    def _fail_step(self, step: str, run_id: str, error: Exception) -> None:
+        """Give the step free for others, where the log can still be written."""
+        reason = _reason(error)
+        failed = self.producer.event(JobFailed(reason=reason), run_id)
+        self._append_failure(
+            error,
+            failed,
+            self.producer.event(
+                PartitionFailed(build_request_id=self.id, job_run_id=run_id, reason=reason),
+                step,
+                caused_by=failed.event_id,
+            ),
+        )
+
     def fail(self, error: Exception) -> None:
         """Say in the log that the build failed, where the log can still be written."""
+        self._append_failure(
+            error, self.producer.event(BuildFailed(reason=_reason(error)), self.id)
+        )
+
+    def _append_failure(self, error: Exception, *events: Event) -> None:
         try:
-            self.producer.append(BuildFailed(reason=str(error)[:1000]), self.id)
+            self._append(*events)
         except BelogError as second:
-            error.add_note(f"the build's failure could not be written either: {second}")
+            error.add_note(f"the failure could not be written either: {second}")
+
+
+def _reason(error: Exception) -> str:
+    # What no UTF-8 can hold is written out: a failure must not fail for its own text.
+    text = str(error).encode("utf-8", "backslashreplace").decode()
+    return text[:REASON_CHARS_MAX] or type(error).__name__

@@ -6,6 +6,7 @@ a longer history, adds just what is missing.
 """
 
 import gzip
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
@@ -17,13 +18,17 @@ from msgspec import Struct
 
 from belog.producers.producer import Producer
 from belog.schemas.envelope import Event
-from belog.schemas.errors import BelogError, Conflict, InvalidInput
+from belog.schemas.errors import BelogError, Conflict, InvalidInput, LimitExceeded
 from belog.schemas.events import PartitionObserved, PartitionRemoved, Payload
 
 __all__ = ["HistoryReport", "HistoryRow", "Skipped", "import_history", "read_history"]
 
 BATCH_EVENTS: Final = 1_000
 """Rows written at once: a few milliseconds of work, and the unit of the progress shown."""
+
+LINE_CHARS_MAX: Final = 65_536
+"""Longest line of a history, characters: a time, a hash and a ref of at most 1,024 bytes with room
+to spare. A packed file of a few kilobytes could else hold one line of gigabytes."""
 
 SKIPPED_KEPT_MAX: Final = 1_000
 """Rows passed by whose reason is kept; the rest are only counted."""
@@ -87,33 +92,54 @@ def read_history(path: Path) -> Iterator[HistoryRow | Skipped]:
         InvalidInput: The file cannot be read, or its header lacks a column.
     """
     try:
-        with _open(path) as lines:
-            yield from _rows(lines, str(path))
-    except (OSError, UnicodeDecodeError, EOFError) as error:
+        with _open(path) as file:
+            yield from _rows(_lines(file, str(path)), str(path))
+    except (OSError, UnicodeDecodeError, EOFError, zlib.error) as error:
         msg = f"history {path} cannot be read: {error}"
         raise InvalidInput(msg) from error
 
 
 def _open(path: Path) -> TextIO:
     if path.suffix == ".gz":
-        return cast("TextIO", gzip.open(path, "rt", encoding="utf-8"))
-    return path.open(encoding="utf-8")
+        return cast("TextIO", gzip.open(path, "rt", encoding="utf-8-sig"))
+    return path.open(encoding="utf-8-sig")
+
+
+def _lines(file: TextIO, name: str) -> Iterator[str]:
+    while line := file.readline(LINE_CHARS_MAX + 1):
+        if len(line) > LINE_CHARS_MAX:
+            raise LimitExceeded(
+                f"line of history {name}",
+                limit="LINE_CHARS_MAX",
+                limit_value=LINE_CHARS_MAX,
+                value=len(line),
+            )
+        yield line
 
 
 def _rows(lines: Iterable[str], name: str) -> Iterator[HistoryRow | Skipped]:
     columns = ["time", "change", "ref"]
+    is_first = True
     for number, line in enumerate(lines, 1):
         cells = line.rstrip("\r\n").split("\t")
         if cells == [""]:
             continue
-        if number == 1 and any(cell in _COLUMNS for cell in cells):
-            columns = [_COLUMNS.get(cell, "") for cell in cells]
-            missing = {"time", "change", "ref"} - set(columns)
-            if missing:
-                msg = f"history {name} has no column for {', '.join(sorted(missing))}"
-                raise InvalidInput(msg, hint="columns: time, change, ref; separated by tabs")
-            continue
-        yield _row(number, columns, cells)
+        if is_first and any(cell in _COLUMNS for cell in cells):
+            columns = _header(cells, name)
+        else:
+            yield _row(number, columns, cells)
+        is_first = False
+
+
+def _header(cells: list[str], name: str) -> list[str]:
+    columns = [_COLUMNS.get(cell, "") for cell in cells]
+    known = [column for column in columns if column]
+    missing = {"time", "change", "ref"} - set(known)
+    if missing or len(set(known)) < len(known):
+        flaw = f"no column for {', '.join(sorted(missing))}" if missing else "two columns of one"
+        msg = f"history {name} has {flaw}"
+        raise InvalidInput(msg, hint="columns: time, change, ref; separated by tabs")
+    return columns
 
 
 def _row(number: int, columns: list[str], cells: list[str]) -> HistoryRow | Skipped:

@@ -1,9 +1,14 @@
-"""Ids for events and for attempts to append them."""
+"""Ids for events and for attempts to append them.
+
+No two are equal, whichever threads draw them; a forked process draws anew instead of repeating what
+its parent has in stock.
+"""
 
 import os
 import threading
 from itertools import count
 from typing import Final
+from weakref import WeakSet
 
 __all__ = ["AttemptKeys", "random_uuid"]
 
@@ -23,6 +28,11 @@ class AttemptKeys:
 
     def __init__(self) -> None:
         """Draw the writer's part."""
+        self.draw_anew()
+        _writers.add(self)
+
+    def draw_anew(self) -> None:
+        """Become another writer, whose keys no other has."""
         prefix = bytearray(os.urandom(8))
         prefix[6] = _VERSION_8 | prefix[6] & 0x0F
         self._prefix = bytes(prefix)
@@ -33,6 +43,8 @@ class AttemptKeys:
         number = next(self._numbers) & _COUNTER_MASK
         return self._prefix + (_VARIANT | number).to_bytes(8, "big")
 
+
+_writers: WeakSet[AttemptKeys] = WeakSet()
 
 _BLOCK_IDS: Final = 256
 """Ids drawn from the system at once: the call costs as much for 4 kB as for 16 bytes."""
@@ -50,3 +62,15 @@ def random_uuid() -> bytes:
     raw[6] = 0x40 | raw[6] & 0x0F
     raw[8] = 0x80 | raw[8] & 0x3F
     return bytes(raw)
+
+
+def _draw_anew() -> None:
+    """Forget, in a forked process, what its parent would use too."""
+    global _lock  # noqa: PLW0603 - the parent's may have been held by a thread that is not here
+    _lock = threading.Lock()
+    _ids.clear()
+    for writer in list(_writers):
+        writer.draw_anew()
+
+
+os.register_at_fork(after_in_child=_draw_anew)

@@ -1,19 +1,24 @@
 """What every producer asks around a write: the verdict, and what a retry's first attempt was."""
 
+from collections.abc import Sequence
+
 from belog.schemas.envelope import Event, StoredEvent, decode_event
 from belog.schemas.errors import Corrupt, EventIdReused, InvalidEvent
 from belog.schemas.fold import Duplicate, Verdict, View, judge, needs_body
+from belog.schemas.lifecycle import LIFECYCLE_ADOPTED, LIFECYCLES
 from belog.schemas.payload import decode_payload, digest
+from belog.schemas.verdict import GOVERNING
 from belog.storage.interface import EventLog, Receipt
 
-__all__ = ["check_digest", "check_same", "first_receipt", "verdict_on"]
+__all__ = ["check_digest", "check_same", "first_receipt", "governed_runs", "verdict_on"]
 
 
 def verdict_on(view: View, event: Event, index: int) -> Verdict:
     """Judge an event of this writer as if it stood at `index`.
 
     Raises:
-        InvalidEvent: Its payload or digest cannot be in any log.
+        InvalidEvent: Its payload cannot be in any log, or it adopts a lifecycle that this software
+            could not read on under.
     """
     body = None
     if needs_body(view.lifecycle, event.event_type):
@@ -21,6 +26,13 @@ def verdict_on(view: View, event: Event, index: int) -> Verdict:
             body = decode_payload(event.payload)
         except Corrupt as error:
             raise InvalidEvent(error.message, subject=event.subject) from error
+        if event.event_type == LIFECYCLE_ADOPTED:
+            version = body.get("lifecycle_version")
+            if type(version) is int and version not in LIFECYCLES:
+                msg = f"lifecycle version {version} is not known to this software"
+                raise InvalidEvent(
+                    msg, subject=event.subject, hint="adopt it with a belog that knows it"
+                )
     return judge(view, event, body, index)
 
 
@@ -35,6 +47,16 @@ def check_digest(event: Event) -> None:
         raise InvalidEvent(msg, subject=event.subject)
 
 
+def governed_runs(events: Sequence[Event]) -> list[Sequence[Event]]:
+    """Cut a batch behind each event that may change which tables govern those after it."""
+    cuts = [n + 1 for n, event in enumerate(events) if event.event_type in GOVERNING]
+    if not cuts:
+        return [events] if events else []
+    starts = [0, *cuts]
+    runs = [events[a:b] for a, b in zip(starts, [*cuts, len(events)], strict=True)]
+    return [run for run in runs if run]
+
+
 def check_same(event: Event, duplicate: Duplicate, first: StoredEvent) -> None:
     """Refuse an event id that was accepted with another content.
 
@@ -47,6 +69,7 @@ def check_same(event: Event, duplicate: Duplicate, first: StoredEvent) -> None:
         first.event.payload_digest == event.payload_digest
         and first.event.event_type == event.event_type
         and first.event.subject_id == event.subject_id
+        and first.event.subject_kind == event.subject_kind
     )
     if not same:
         msg = f"event id {event.event_id.hex()} was accepted before with another content"

@@ -42,6 +42,7 @@ from belog.schemas.fold import (
     SubjectState,
     conflict_of,
 )
+from belog.schemas.verdict import GOVERNING
 from belog.storage.interface import SCAN_RECORDS_MAX, OrderedLog, Receipt, SendReport
 
 __all__ = ["OrderedAppender"]
@@ -100,10 +101,15 @@ class OrderedAppender:
         self._unreported = 0
         self._adrift = False
         self._to_end = False
+        self._reads_done = 0
+        self._useless: list[bytes] = []
+        """Keys of own records that changed nothing and are not tombstoned yet."""
+        self._unreadable: BelogError | None = None
+        """Why the last attempt to read on failed."""
         self._failure: BelogError | None = None
         self._closed = False
         self._reader = threading.Thread(
-            target=self._read_when_adrift, name=f"belog judge {log.name}", daemon=True
+            target=self._run_reader, name=f"belog judge {log.name}", daemon=True
         )
         self._reader.start()
 
@@ -158,7 +164,7 @@ class OrderedAppender:
                 sent.append(self.submit(event))
             except BelogError as error:
                 sent.append(error)
-        return [s if isinstance(s, BelogError) else s.exception() or s.result() for s in sent]
+        return [s if isinstance(s, BelogError) else _outcome(s) for s in sent]
 
     def refresh(self) -> Fold:
         """Read on to the log's end; return the fold, to be looked at only."""
@@ -173,16 +179,17 @@ class OrderedAppender:
             return self._lock.wait_for(lambda: not self._flights, timeout_s)
 
     def close(self) -> None:
-        """Let what is in flight be decided, then end."""
+        """Let what is in flight be decided, then end; what is not by then is unknown."""
         self.flush(self._wait_s)
         with self._lock:
             self._closed = True
             self._lock.notify_all()
         self._reader.join()
+        self._abandon("the producer was closed before an answer came")
 
     def _wait_for_room(self) -> None:
         """Wait, with the lock held, until an event may be judged and sent."""
-        if self._failure is None and not self._adrift and len(self._flights) < self._in_flight_max:
+        if not self._adrift and not self._closed and len(self._flights) < self._in_flight_max:
             return
         ready = self._lock.wait_for(
             lambda: (
@@ -197,6 +204,9 @@ class OrderedAppender:
         if self._closed:
             msg = "the producer was closed"
             raise Closed(msg, log=self._log.name)
+        if not ready and self._adrift and self._unreadable is not None:
+            msg = f"the log cannot be read, for {self._wait_s} s now: {self._unreadable.message}"
+            raise Unavailable(msg, log=self._log.name) from self._unreadable
         if not ready:
             msg = f"{len(self._flights)} events are undecided, for {self._wait_s} s now"
             raise Overloaded(
@@ -217,6 +227,9 @@ class OrderedAppender:
         self._flights.append(flight)
         self._by_id[event.event_id] = flight
         self._unreported += 1
+        if event.event_type in GOVERNING:
+            # Which tables govern what follows is known when its record was read.
+            self._adrift = True
         return True
 
     def _twin(self, event: Event, flight: _Flight) -> Pending:
@@ -236,13 +249,17 @@ class OrderedAppender:
         self._adrift = True
         self._to_end = True
         self._lock.notify_all()
+        # Counted, because another thread may have set the next read going before this one wakes.
+        wanted = self._reads_done + 1
         done = self._lock.wait_for(
-            lambda: not self._adrift or self._failure is not None or self._closed, self._wait_s
+            lambda: self._reads_done >= wanted or self._failure is not None or self._closed,
+            self._wait_s,
         )
         if self._failure is not None:
             raise self._failure
-        if not done or self._adrift:
-            msg = f"the log could not be read to its end within {self._wait_s} s"
+        if self._reads_done < wanted:
+            why = "the producer was closed" if done else f"not within {self._wait_s} s"
+            msg = f"the log could not be read to its end: {why}"
             raise Unavailable(msg, log=self._log.name, hint="is the broker there?")
 
     # --- the log's side
@@ -250,9 +267,12 @@ class OrderedAppender:
     def on_report(self, flight: _Flight, report: SendReport) -> None:
         """Take a delivery report; called in the order of the positions."""
         outcome: Receipt | BelogError | None = None
+        failure: BelogError | None = None
         with self._lock:
             self._reported += 1
             self._unreported -= 1
+            if flight.done():
+                return  # given up before
             flight.position = report.position
             expected = self._fold.next_position
             if report.error is not None:
@@ -262,24 +282,26 @@ class OrderedAppender:
                 self._adrift = True
                 self._to_end = True
             elif report.position < expected:
-                self._fail(
-                    LogTruncated(
-                        f"a record landed at {report.position}, {expected} was read before",
-                        log=self._log.name,
-                        hint="the log was replaced or truncated; compare its log_id",
-                    )
+                failure = self._failure = LogTruncated(
+                    f"a record landed at {report.position}, {expected} was read before",
+                    log=self._log.name,
+                    hint="the log was replaced or truncated; compare its log_id",
                 )
+                self._adrift = True
             elif self._adrift or report.position > expected or self._flights[0] is not flight:
                 self._adrift = True
             else:
                 outcome = self._confirm(flight, report)
                 self._flights.popleft()
             if outcome is not None:
+                flight.decide(outcome)
                 self._by_id.pop(flight.event.event_id, None)
             if self._adrift or len(self._flights) == self._in_flight_max - 1 or not self._flights:
                 self._lock.notify_all()
+        if failure is not None:
+            self._fail(failure)
         if outcome is not None:
-            flight.resolve(outcome)
+            flight.announce()
 
     def _confirm(self, flight: _Flight, report: SendReport) -> Receipt:
         event = flight.event
@@ -293,13 +315,37 @@ class OrderedAppender:
         return Receipt(report.position, created_at, event.event_id)
 
     def _fail(self, error: BelogError) -> None:
-        """Stop for good, with the lock held: nothing more can be promised."""
-        self._failure = error
-        flights, self._flights = list(self._flights), deque()
-        self._by_id.clear()
+        """Stop for good: nothing more can be promised."""
+        with self._lock:
+            self._failure = self._failure or error
+            # Keeps the quick way of a send closed, so that it need not look for the failure.
+            self._adrift = True
+            flights = self._forget_flights()
         for flight in flights:
             flight.resolve(error)
+
+    def _abandon(self, why: str) -> None:
+        """Answer for what is in flight that nobody will know."""
+        with self._lock:
+            flights = self._forget_flights()
+        for flight in flights:
+            landed = f"written at {flight.position}, but " if flight.position >= 0 else ""
+            msg = landed + why
+            flight.resolve(OutcomeUnknown(msg, event_id=flight.event.event_id, log=self._log.name))
+
+    def _forget_flights(self) -> list[_Flight]:
+        flights, self._flights = list(self._flights), deque()
+        self._by_id.clear()
         self._lock.notify_all()
+        return flights
+
+    def _run_reader(self) -> None:
+        try:
+            self._read_when_adrift()
+        except BaseException as fault:
+            # A fault of the software: nobody may be left waiting for this thread.
+            self._fail(BelogError(f"judging stopped by {fault!r:.200}", log=self._log.name))
+            raise
 
     def _read_when_adrift(self) -> None:
         while True:
@@ -323,6 +369,8 @@ class OrderedAppender:
             with self._lock:
                 self._overlay.clear()
                 self._adrift = self._to_end = False
+                self._unreadable = None
+                self._reads_done += 1
                 self._lock.notify_all()
 
     def _read_back(self, flights: dict[int, _Flight], *, to_end: bool) -> None:
@@ -330,15 +378,15 @@ class OrderedAppender:
         target = max(flights, default=-1)
         if to_end:
             target = max(target, self._log.next_position() - 1)
-        useless = self._read_until(target, flights)
-        if useless:
-            self._log.tombstone([flight.key for flight in useless])
+        self._read_until(target, flights)
+        if self._useless:
+            self._log.tombstone(self._useless)
+            self._useless = []
             # Past the tombstones, or the next prediction would miss by as many.
             self._read_until(self._log.next_position() - 1, {})
 
-    def _read_until(self, target: int, flights: dict[int, _Flight]) -> list[_Flight]:
-        """Apply records up to `target`; return the flights whose records changed nothing."""
-        useless: list[_Flight] = []
+    def _read_until(self, target: int, flights: dict[int, _Flight]) -> None:
+        """Apply records up to `target`, and decide the flights among them."""
         deadline = time.monotonic() + READ_BACK_WAIT_S
         while self._fold.next_position <= target:
             records = self._log.scan(self._fold.next_position, SCAN_RECORDS_MAX)
@@ -346,19 +394,18 @@ class OrderedAppender:
                 outcome = self._fold.apply(record)
                 flight = flights.pop(record.position, None)
                 if flight is not None and not self._settle(flight, outcome):
-                    useless.append(flight)
+                    self._useless.append(flight.key)
             if records:
                 continue
             if self._log.next_position() > target:
                 # The end was reached, and what stood up to here is gone: nothing is left to judge.
                 for flight in flights.values():
                     self._settle(flight, None)
-                return useless
+                return
             if time.monotonic() > deadline:
                 msg = f"the record at {target} cannot be read back"
                 raise Unavailable(msg, log=self._log.name)
             self._log.wait(self._fold.next_position, READ_BACK_SLICE_S)
-        return useless
 
     def _settle(self, flight: _Flight, outcome: Outcome | None) -> bool:
         """Resolve a flight by the verdict where it landed; return whether its record counts."""
@@ -377,25 +424,29 @@ class OrderedAppender:
         else:
             answer = conflict_of(flight.event, verdict, index=outcome.index, log=self._log.name)
         with self._lock:
+            flight.decide(answer)
             self._flights.remove(flight)
             self._by_id.pop(flight.event.event_id, None)
             self._lock.notify_all()
-        flight.resolve(answer)
+        flight.announce()
         return outcome is None or isinstance(verdict, Accepted)
 
     def _give_up(self, error: BelogError) -> None:
         """Answer for flights whose records could not be read back; try again later, or stop."""
+        if not error.retriable:
+            self._fail(error)
+            return
         with self._lock:
-            if not error.retriable:
-                self._fail(error)
-                return
-            flights, self._flights = list(self._flights), deque()
-            self._by_id.clear()
             self._to_end = True
-            self._lock.notify_all()
-        for flight in flights:
-            msg = f"written at {flight.position}, but it could not be read back: {error.message}"
-            flight.resolve(OutcomeUnknown(msg, event_id=flight.event.event_id, log=self._log.name))
+            self._unreadable = error
+        self._abandon(f"it could not be read back: {error.message}")
         # Still adrift: tried again, after a pause, until the log answers.
         with self._lock:
             self._lock.wait_for(lambda: self._closed, READ_RETRY_PAUSE_S)
+
+
+def _outcome(pending: Pending) -> Receipt | BelogError:
+    try:
+        return pending.exception() or pending.result()
+    except BelogError as error:
+        return error

@@ -1,5 +1,6 @@
 """One event on its way into the log, and the future its writer holds."""
 
+import logging
 import threading
 from collections.abc import Callable
 from typing import Final
@@ -13,6 +14,9 @@ __all__ = ["RESULT_WAIT_S", "Pending"]
 RESULT_WAIT_S: Final = 150.0
 """Longest wait for an outcome, seconds: above the log's own delivery limit (120 s with Kafka's
 defaults), so that the log's answer comes first."""
+
+LOGGER: Final = logging.getLogger("belog.producers")
+LOGGER.addHandler(logging.NullHandler())
 
 
 class Pending:
@@ -77,7 +81,9 @@ class Pending:
     def on_done(self, callback: Callable[["Pending"], None]) -> None:
         """Call back once with this object when the outcome is known; now, if it is.
 
-        Called from whichever thread learns the outcome; it must not block.
+        Called from whichever thread learns the outcome; it must not block. What it raises in such
+        a thread is logged, since other writers wait for that thread; what it raises here and now is
+        the caller's.
         """
         with self._shared_lock:
             if not self.done():
@@ -86,18 +92,32 @@ class Pending:
         callback(self)
 
     def resolve(self, outcome: Receipt | BelogError) -> None:
-        """Set the outcome, once; a second one is ignored."""
-        if self.done():
-            return
-        if isinstance(outcome, Receipt):
-            self._receipt = outcome
-        else:
-            self._error = outcome
-        # Set before looking for waiters: one that comes later sees that it is done.
+        """Set the outcome, once, and tell those who wait; a second one is ignored."""
+        if self.decide(outcome):
+            self.announce()
+
+    def decide(self, outcome: Receipt | BelogError) -> bool:
+        """Set the outcome without telling anybody yet; return whether it is the first.
+
+        For who holds a lock that a callback may want: `announce` follows when it is free.
+        """
         with self._shared_lock:
-            waiter, callbacks = self._waiter, self._callbacks
-            self._callbacks = None
-        if waiter is not None:
-            waiter.set()
+            if self.done():
+                return False
+            if isinstance(outcome, Receipt):
+                self._receipt = outcome
+            else:
+                self._error = outcome
+            return True
+
+    def announce(self) -> None:
+        """Tell those who wait; once, by who has decided."""
+        # Without the lock: who comes after the decision sees that it is done.
+        if self._waiter is not None:
+            self._waiter.set()
+        callbacks, self._callbacks = self._callbacks, None
         for callback in callbacks or ():
-            callback(self)
+            try:
+                callback(self)
+            except Exception:
+                LOGGER.exception("a callback of the event at hand failed")

@@ -12,11 +12,12 @@ from belog.producers.judging import check_digest
 from belog.producers.ordered import OrderedAppender
 from belog.producers.pending import Pending
 from belog.schemas.envelope import Event
-from belog.schemas.errors import BelogError, Closed, Unsupported
+from belog.schemas.errors import BelogError, Closed, LogReplaced, LogTruncated, Unsupported
 from belog.schemas.events import Payload, new_event
 from belog.schemas.fold import Fold, SubjectState
 from belog.schemas.lifecycle import Lifecycle, SubjectKind
 from belog.schemas.payload import JsonValue
+from belog.storage.creation import refuse_replica_append
 from belog.storage.interface import (
     ConditionalLog,
     EventLog,
@@ -53,6 +54,23 @@ def _now_us() -> int:
     return time.time_ns() // 1000
 
 
+def _check_log(log: EventLog, fold: Fold | None) -> None:
+    """Refuse a log that takes no producer's events, or is not the one that a fold was made of."""
+    identity = log.identify()
+    if identity is not None:
+        refuse_replica_append(identity, log.name)
+    if fold is None or fold.log_id is None:
+        return
+    if identity is None or identity.log_id != fold.log_id:
+        other = "none" if identity is None else str(identity.log_id)
+        msg = f"the fold is of log {fold.log_id}, this is {other}"
+        hint = "was it recreated, or is the URI another's?"
+        raise LogReplaced(msg, log=log.name, hint=hint)
+    if (end := log.next_position()) < fold.next_position:
+        msg = f"the log ends at {end}, the fold has read up to {fold.next_position}"
+        raise LogTruncated(msg, log=log.name, index=end, hint="was it restored from a backup?")
+
+
 class Producer:
     """Appends events that are legal, and says of every event what became of it.
 
@@ -87,6 +105,9 @@ class Producer:
 
         Raises:
             Unsupported: The log cannot be read.
+            ReplicaRefused: It is a replica.
+            LogReplaced: The fold is of another log.
+            LogTruncated: The log is shorter than the fold.
             NewerFormat: The log needs newer software.
             Unavailable: It cannot be reached.
         """
@@ -94,6 +115,7 @@ class Producer:
         self.actor = actor
         self._clock = clock
         self._closed = False
+        _check_log(log, fold)
         fold = fold_log(log, fold or Fold(keeps_root=False))
         self._appender: _Appender
         if isinstance(log, ConditionalLog):
@@ -184,10 +206,12 @@ class Producer:
         it. Blocks only while `in_flight_max` events are undecided.
 
         Raises:
+            InvalidEvent: It cannot be in any log.
             Conflict: It is known already that the event is not legal; nothing was sent.
             Overloaded: There was no room within `wait_s`.
         """
         self._check_open()
+        check_digest(event)
         return self._appender.submit(event)
 
     def append_batch(

@@ -8,13 +8,13 @@ import subprocess
 import sys
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from belog.schemas.envelope import Event, StoredEvent
 from belog.schemas.errors import Unavailable
-from belog.storage import ConditionalLog, EventLog, open_log
+from belog.storage import EventLog, open_log
 from tests.examples import event
 from tests.servers import eventually
 
@@ -159,7 +159,7 @@ def fill_up(log: EventLog, n: int) -> int:
 class Follower:
     """A thread that follows a log until it saw a number of events."""
 
-    def __init__(self, log: ConditionalLog) -> None:
+    def __init__(self, log: EventLog) -> None:
         self.indices: list[int] = []
         self._log = log
         self._thread = threading.Thread(target=self._follow, daemon=True)
@@ -169,9 +169,9 @@ class Follower:
         for stored in self._log.follow(0):
             self.indices.append(stored.index)
 
-    def has(self, total: int) -> Callable[[], bool]:
-        """A condition: it saw so many events."""
-        return lambda: len(self.indices) >= total
+    def until(self, total: int) -> None:
+        """Wait until it saw so many events."""
+        eventually(lambda: len(self.indices) >= total, f"the follower saw {total} events")
 
     def end(self) -> None:
         self._log.close()

@@ -29,7 +29,6 @@ from belog.storage.delta_table import CommitLost, DeltaStore
 from belog.storage.delta_uri import local_location
 from belog.storage.interface import CopiedRecord
 from tests.examples import event, replica_value
-from tests.servers import eventually
 from tests.writers import (
     Follower,
     all_events,
@@ -95,7 +94,7 @@ def test_racing_processes_leave_no_gap_and_followers_miss_nothing(
         acknowledged = [ack for writer in writers for ack in writer.acknowledged]
         total = len(acknowledged) + 1
         for follower in followers:
-            eventually(follower.has(total), "the follower is there")
+            follower.until(total)
             follower.end()
             assert follower.indices == list(range(total))
     with DeltaLog(tmp_path / "log") as log:
@@ -298,7 +297,7 @@ def test_a_replica_keeps_indices_with_holes(tmp_path: Path) -> None:
         log.copy_records(records[:2], after=-1)
         log.copy_records(records[2:], after=3)
         with pytest.raises(IndexConflict):
-            log.copy_records([CopiedRecord(900_001, T0, b"x")], after=4)
+            log.copy_records([CopiedRecord(900_001, T0, values[4])], after=4)
         with pytest.raises(BelogError, match="replica"):
             log.append(observed(1))
     with DeltaLog(tmp_path / "log") as log:

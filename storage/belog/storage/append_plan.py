@@ -121,8 +121,11 @@ def _refused(
         msg = f"the log's last index is {next_idx - 1}, not {item.after}"
         return IndexConflict(msg, next_idx=next_idx, log=log)
     seen_idx = item.seen_idx
-    if seen_idx is None or seen_idx >= next_idx:
+    if seen_idx is None or seen_idx == next_idx:
         return None
+    if seen_idx > next_idx:
+        msg = f"the log ends at {next_idx}, it was judged up to {seen_idx}"
+        return IndexConflict(msg, next_idx=next_idx, log=log)
     touched = recent.touched(seen_idx, item.events)
     if not touched and seen_idx < recent.since:
         try:

@@ -47,6 +47,7 @@ from belog.storage.creation import (
     log_created,
     new_uuid,
     now_us,
+    refuse_foreign_records,
     refuse_replica_append,
     require_end,
 )
@@ -274,7 +275,7 @@ class DeltaLog(ConditionalLog):
         """
         check_copied(records, after)
         check_created_at(record.created_at for record in records)
-        self._require_identity()
+        refuse_foreign_records(records, self._require_identity(), self.name)
         values = [record.value for record in records]
         item = Append((), values, copied=records, after=after)
         self._group.submit(item, sum(map(len, values)))

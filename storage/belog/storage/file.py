@@ -48,6 +48,7 @@ from belog.storage.creation import (
     log_created,
     new_uuid,
     now_us,
+    refuse_foreign_records,
     refuse_replica_append,
     require_end,
 )
@@ -102,7 +103,7 @@ class FileLog(ConditionalLog):
         torn: What this object cut off when it opened the log, None for nothing.
     """
 
-    capabilities = Capabilities(conditional_append=True, explicit_index=True, shared=False)
+    capabilities = Capabilities(conditional_append=True, explicit_index=True, single_writer=True)
 
     def __init__(
         self,
@@ -339,7 +340,7 @@ class FileLog(ConditionalLog):
     def copy_records(self, records: Sequence[CopiedRecord], *, after: int) -> None:
         """See `EventLog.copy_records`."""
         check_copied(records, after)
-        self._require_identity()
+        refuse_foreign_records(records, self._require_identity(), self.name)
         values = [record.value for record in records]
         for value in values:
             if len(value) > VALUE_BYTES_MAX:

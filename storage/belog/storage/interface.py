@@ -69,6 +69,8 @@ class Capabilities(Struct, frozen=True, kw_only=True):
     """What was acknowledged survives the process and a power cut."""
     shared: bool = True
     """Several processes may have the log open at once."""
+    single_writer: bool = False
+    """Of these only one may write, from its first append until it closes the log."""
     vacuum: bool = False
 
 
@@ -366,8 +368,9 @@ class ConditionalLog(EventLog):
         of different subjects do not get in each other's way.
 
         Raises:
-            IndexConflict: Such a record is there, or there are too many to look through; nothing
-                was written. Read on to its `next_idx`, judge again, and retry.
+            IndexConflict: Such a record is there, or there are too many to look through, or the
+                log ends before `seen_idx`; nothing was written. Read on to its `next_idx`, judge
+                again, and retry; where that lies before `seen_idx`, the log was cut or replaced.
         """
 
 

@@ -5,12 +5,14 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from belog.schemas.envelope import Event, decode_event, encode_event
 from belog.schemas.errors import Diverged, LimitExceeded, LogTruncated, NewerFormat, Unavailable
 from belog.schemas.fold import Accepted, Duplicate, Fold, Record, Void
 from belog.schemas.merkle import leaf_hash
+from belog.schemas.payload import JsonValue, digest
 from belog.schemas.replica import decode_replica
 from belog.sink.dead_letters import DeadLetterFile
 from belog.sink.omission import OMISSION_FIELD, OMITTED_TEXT_BYTES_MAX, is_omission_of, omit
@@ -22,7 +24,7 @@ from belog.sink.protocol import (
     TargetEnd,
 )
 from belog.storage.interface import CopiedRecord
-from tests.examples import BUILD, LOG_ID, REF, T0, created, event, record
+from tests.examples import BUILD, LOG_ID, REF, T0, created, event, raw_event, record
 
 TOO_LARGE = LimitExceeded("record", limit="RECORD_BYTES_MAX", limit_value=1, value=2)
 
@@ -201,7 +203,7 @@ def test_one_write_is_bounded_in_bytes_but_never_empty() -> None:
 
 
 def manifest_event(n: int) -> Event:
-    body = {
+    body: dict[str, JsonValue] = {
         "build_request_id": BUILD,
         "job_run_id": "run-1",
         "message": "m" * (OMITTED_TEXT_BYTES_MAX + 1),
@@ -247,6 +249,28 @@ def test_an_omission_keeps_the_chain_and_every_state() -> None:
         assert type(other.verdict) is Accepted
     assert ours.subjects == theirs.subjects
     assert ours.merkle.root() != theirs.merkle.root()
+
+
+def test_an_omission_is_judged_as_its_event_was() -> None:
+    owner = "b" * (2 * OMITTED_TEXT_BYTES_MAX)
+    bodies = [{"build_request_id": owner}, {"build_request_id": owner}, {}]
+    types = ["v1.partition.requested", "v1.partition.failed", "v9.partition.odd"]
+    events = [
+        raw_event(name, REF, body, n=n, kind="partition")
+        for n, (name, body) in enumerate(zip(types, bodies, strict=True), 1)
+    ]
+    events[2] = msgspec.structs.replace(events[2], payload=b"no", payload_digest=digest(b"no"))
+    records = [record(n, e) for n, e in enumerate([created(), *events])]
+    copied = sent(ReplicationProtocol(EMPTY_TARGET), records).records
+    replica = [omit(r, "too large") for r in copied]
+    ours, theirs = Fold(), Fold()
+    for mine, other in zip(records, as_records(replica), strict=True):
+        outcome = ours.apply(mine)
+        assert outcome is not None
+        assert type(outcome.verdict) is Accepted
+        again = theirs.apply(other)
+        assert again is not None
+        assert again.verdict == outcome.verdict
 
 
 def test_an_omission_says_what_it_stands_for() -> None:

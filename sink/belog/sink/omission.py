@@ -30,6 +30,9 @@ OMISSION_FIELD: Final = "omitted"
 OMITTED_TEXT_BYTES_MAX: Final = 1_024
 """Longest text of a payload that an omission keeps, bytes of UTF-8: ids, labels and refs fit."""
 
+_JUDGED_FIELDS: Final = ("build_request_id", "lifecycle_version")
+"""What the verdict reads, kept whatever its size: an omission is accepted where its event was."""
+
 OMITTED_FIELDS_MAX: Final = 64
 """Most payload fields that an omission keeps: several times those of any known event."""
 
@@ -62,7 +65,7 @@ def omit(record: CopiedRecord, reason: str) -> CopiedRecord:
 
 
 def _small_fields(body: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-    kept: dict[str, JsonValue] = {}
+    kept = {name: body[name] for name in _JUDGED_FIELDS if name in body}
     for name, value in body.items():
         if len(kept) == OMITTED_FIELDS_MAX or len(name.encode()) > OMITTED_TEXT_BYTES_MAX:
             continue

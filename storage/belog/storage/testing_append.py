@@ -189,14 +189,14 @@ class AppendContract(ContractBase):
             return given[-1]
 
         log = open_log(clock=clock) if self.takes_clock else open_log()
-        for n in range(20):
-            log.append(observed(n))
+        told = [log.append(observed(n)).created_at for n in range(20)]
         seen = [s.created_at for s in log.read().events]
         assert seen == sorted(seen)
         assert seen == [s.created_at for s in accepted(log)]
         if self.takes_clock:
             assert given != sorted(given)
             assert seen[-1] == max(given)
+            assert seen[1:] == told
         for stored in log.read().events:
             assert log.get(stored.index) == stored
 

@@ -221,5 +221,5 @@ def _next_step(path: dict[str, Iterator[str]], order: dict[str, None]) -> str | 
             if below not in order:
                 return below
         order[deepest] = None
-        del path[deepest]
+        path.popitem()  # the deepest; unlike `del` it leaves no gap to be passed over each time
     return None

@@ -42,8 +42,13 @@ class Writer:
         )
         self.acknowledged: list[tuple[int, bytes]] = []
         self.done = False
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
+        self._errors = ""
+        self._threads = [
+            threading.Thread(target=target, daemon=True)
+            for target in (self._read, self._read_errors)
+        ]
+        for thread in self._threads:
+            thread.start()
 
     def _read(self) -> None:
         assert self.process.stdout is not None
@@ -54,12 +59,16 @@ class Writer:
                 rows = json.loads(line)
                 self.acknowledged += [(index, bytes.fromhex(event_id)) for index, event_id in rows]
 
+    def _read_errors(self) -> None:
+        assert self.process.stderr is not None
+        self._errors = self.process.stderr.read()
+
     def died(self) -> str | None:
         """Its errors, if it ended by itself."""
         if self.process.poll() is None:
             return None
-        assert self.process.stderr is not None
-        return self.process.stderr.read()
+        self._threads[1].join()
+        return self._errors or f"it ended with {self.process.returncode}"
 
     def until_writing(self) -> None:
         eventually(lambda: self.acknowledged, "the writer writes", unless=self.died)
@@ -73,8 +82,14 @@ class Writer:
 
     def end(self) -> None:
         """Let it end by itself, or collect it after a kill."""
-        self.process.communicate(timeout=30)
-        self._reader.join()
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.wait(30)
+        for thread in self._threads:
+            thread.join()
+        for pipe in (self.process.stdout, self.process.stderr):
+            assert pipe is not None
+            pipe.close()
 
 
 @contextmanager

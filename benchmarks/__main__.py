@@ -21,6 +21,7 @@ Bench = Callable[[Servers], Iterable[Figure]]
 BENCHES: Final[Mapping[str, str]] = {
     "fold": "benchmarks.bench_fold",
     "sqlite": "benchmarks.bench_sqlite",
+    "file": "benchmarks.bench_file",
     "kafka": "benchmarks.bench_kafka",
     "tables": "benchmarks.bench_tables",
     "sink": "benchmarks.bench_sink",

@@ -2,6 +2,7 @@
 
 import io
 import json
+import threading
 from typing import Any
 
 import cbor2
@@ -280,3 +281,23 @@ def test_payload_need_not_be_canonical_to_be_read() -> None:
         "b": 1,
         "a": 2,
     }
+
+
+def test_decoding_is_not_disturbed_by_what_failed_before_or_runs_beside() -> None:
+    good = encode_payload({"a": ["x" * 50, {"b": 1.5}]})
+    bad = [good[:-1], b"\xa1", b"\x81" * 40, good + b"x", bytes.fromhex("a16161c101")]
+    wrong: list[object] = []
+
+    def decode() -> None:
+        for n in range(300):
+            with pytest.raises(Corrupt):
+                decode_payload(bad[n % len(bad)])
+            if decode_payload(good) != {"a": ["x" * 50, {"b": 1.5}]}:
+                wrong.append(n)
+
+    threads = [threading.Thread(target=decode) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []

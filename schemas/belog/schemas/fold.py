@@ -93,14 +93,6 @@ class Outcome(Struct, frozen=True, gc=False):
 _NOT_AN_EVENT: Final = "not_an_event"
 
 
-def _readable(payload: bytes) -> dict[str, JsonValue] | None:
-    """Return the map that a payload holds; None, which the verdict refuses, where it holds none."""
-    try:
-        return decode_payload(payload)
-    except Corrupt:
-        return None
-
-
 class Fold:
     """The log up to `next_idx`, as far as verdicts need it. Not thread-safe.
 
@@ -200,12 +192,17 @@ class Fold:
         if digest(payload) != event.payload_digest:
             verdict = Void("wrong_digest")
         else:
-            event_type = event.event_type
-            if event_type in self.lifecycle.attempt_events or event_type in GOVERNING:
-                body = _readable(payload)
+            governs = False
+            if event.event_type in self.lifecycle.attempt_events or (
+                governs := event.event_type in GOVERNING
+            ):
+                try:
+                    body = decode_payload(payload)
+                except Corrupt:
+                    body = None  # which the verdict refuses
             verdict = judge(self, event, body, index)
             if isinstance(verdict, Accepted):
-                if event_type in GOVERNING:
+                if governs:
                     self._govern(event, body or {})
                 self._take(event, verdict.after, value, created_at)
         return Outcome(record.position, index, created_at, verdict, event, body)

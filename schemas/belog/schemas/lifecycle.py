@@ -82,18 +82,22 @@ class Lifecycle:
     """Partition events that must name a build request."""
     open_to_others: frozenset[str]
     """Attempt events that any build may send to another build's attempt."""
-    targets: Mapping[tuple[str, str], str] = field(init=False)
-    """`(state, event type)` → state after it; the lookup the verdict makes."""
+    targets: Mapping[SubjectKind, Mapping[tuple[str, str], str]] = field(init=False)
+    """Kind → `(state, event type)` → state after it; the lookup the verdict makes. By kind, because
+    two machines may have states of one name."""
     kinds: Mapping[str, SubjectKind] = field(init=False)
     """Event type → the kind of subject it moves; the types that this version knows."""
 
     def __post_init__(self) -> None:
         """Flatten the rows into the lookup table."""
-        targets: dict[tuple[str, str], str] = {}
-        for rows in self.machines.values():
-            for row in rows:
-                for source in row.sources:
-                    targets[source, row.event_type] = source if row.target is None else row.target
+        targets = {
+            kind: {
+                (source, row.event_type): source if row.target is None else row.target
+                for row in rows
+                for source in row.sources
+            }
+            for kind, rows in self.machines.items()
+        }
         object.__setattr__(self, "targets", targets)
         kinds = {row.event_type: kind for kind, rows in self.machines.items() for row in rows}
         object.__setattr__(self, "kinds", kinds)

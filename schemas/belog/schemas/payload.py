@@ -5,6 +5,7 @@ map keys in bytewise order of their encodings, floats in their shortest exact fo
 have equal bytes, so they can be digested, compared and signed.
 """
 
+from collections import deque
 from collections.abc import Callable, Mapping
 from io import BytesIO
 from typing import Final, cast
@@ -21,6 +22,9 @@ JsonValue = None | bool | int | float | str | bytes | list["JsonValue"] | dict[s
 
 DEPTH_MAX: Final = 16
 """Nesting of a payload, levels: OpenLineage facets reach 9; decoding must stay off the stack."""
+
+DECODERS_MAX: Final = 16
+"""Decoders kept for the next payload: more threads than that seldom decode at the same moment."""
 
 _INT_MIN: Final = -(2**63)
 _INT_MAX: Final = 2**63 - 1
@@ -115,6 +119,21 @@ _TAGS: Final[tuple[int, ...]] = (
 _NO_TAGS: Final[Mapping[int, Callable[..., object]]] = dict.fromkeys(_TAGS, _refuse_tag)
 
 
+def _new_decoder() -> cbor2.CBORDecoder:
+    return cbor2.CBORDecoder(
+        BytesIO(),
+        tag_hook=_refuse_tag,
+        semantic_decoders=_NO_TAGS,
+        max_depth=DEPTH_MAX,
+        allow_indefinite=False,
+        allow_duplicate_keys=False,
+        strict_hashable_types=True,
+    )
+
+
+_DECODERS: Final = deque([_new_decoder()], maxlen=DECODERS_MAX)
+
+
 def decode_payload(data: bytes) -> dict[str, JsonValue]:
     """Return the map that payload bytes hold.
 
@@ -126,28 +145,34 @@ def decode_payload(data: bytes) -> dict[str, JsonValue]:
         Corrupt: Not CBOR of that kind, or not a map with text keys, or a value that no payload
             can be made with: `undefined`, an integer outside 64 bits.
     """
+    stream = BytesIO(data)
+    # A decoder costs half as much to make as a small payload to decode. Taking one and putting it
+    # back is safe among threads; one that raised is dropped.
     try:
-        stream = BytesIO(data)
-        value: object = cbor2.CBORDecoder(
-            stream,
-            tag_hook=_refuse_tag,
-            semantic_decoders=_NO_TAGS,
-            max_depth=DEPTH_MAX,
-            allow_indefinite=False,
-            allow_duplicate_keys=False,
-            strict_hashable_types=True,
-        ).decode()
+        decoder = _DECODERS.pop()
+    except IndexError:
+        decoder = _new_decoder()
+    try:
+        decoder.fp = stream
+        value: object = decoder.decode()
     except (cbor2.CBORDecodeError, RecursionError, ValueError, OverflowError) as error:
         msg = f"payload is not CBOR: {error}"
         raise Corrupt(msg) from error
+    _DECODERS.append(decoder)
     if stream.tell() != len(data):
         msg = "payload has bytes after its end"
         raise Corrupt(msg)
     if type(value) is not dict:
         msg = f"payload is not a CBOR map but {type(value).__name__}"
         raise Corrupt(msg)
-    _check_decoded(cast("object", value))
-    return cast("dict[str, JsonValue]", value)
+    payload = cast("dict[object, object]", value)
+    for key, item in payload.items():
+        if type(key) is not str:
+            msg = "payload has a key that is not text"
+            raise Corrupt(msg)
+        if type(item) is not str:
+            _check_decoded(item)
+    return cast("dict[str, JsonValue]", payload)
 
 
 _SCALARS: Final = frozenset({str, bool, float, bytes, type(None)})

@@ -147,14 +147,14 @@ def judge(view: View, event: Event, body: Mapping[str, JsonValue] | None, index:
         owner, recent = before.owner, before.recent
     if event.expected is not None and event.expected != last_index:
         return _void(lifecycle, event, before, "expected_mismatch")
-    target = lifecycle.targets.get((state, event_type))
-    kind = lifecycle.kinds.get(event_type)
-    if kind is None:
+    target = lifecycle.targets[event.subject_kind].get((state, event_type))
+    if target is None:
+        kind = lifecycle.kinds.get(event_type)
+        if kind is not None and kind != event.subject_kind:
+            return Void("bad_subject", f"{event_type} is an event of {kind}", state, last_index)
+        if kind is not None:
+            return _void(lifecycle, event, before, "illegal_transition")
         target = state  # a type this lifecycle does not know changes no table
-    elif kind != event.subject_kind:
-        return Void("bad_subject", f"{event_type} is an event of {kind}", state, last_index)
-    elif target is None:
-        return _void(lifecycle, event, before, "illegal_transition")
     elif event_type in lifecycle.attempt_events:
         claim = body.get("build_request_id") if body is not None else None
         if type(claim) is not str or not claim:

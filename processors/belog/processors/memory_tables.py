@@ -102,8 +102,9 @@ class MemoryTables(TableReader):
         self._counts: dict[tuple[RowKind, str], int] = {}
         self._ids: dict[RowKind, list[str]] = {kind: [] for kind in ROW_TYPES}
         self._ids_sorted: dict[RowKind, int] = dict.fromkeys(ROW_TYPES, 0)
-        rows = sorted(self._fold.rows(), key=lambda row: row.index)
-        self._enter([RowChange(None, row) for row in rows])
+        # What is there already is entered when it is first asked for: who starts from a snapshot
+        # and looks at a few rows needs no index.
+        self._is_entered = start is None
 
     # --- writing
 
@@ -112,7 +113,8 @@ class MemoryTables(TableReader):
         with self._changed:
             self._check_open()
             change = self._fold.apply(records)
-            self._enter(change.rows)
+            if self._is_entered:
+                self._enter(change.rows)
             self._changed.notify_all()
             return change
 
@@ -151,6 +153,12 @@ class MemoryTables(TableReader):
         if own is not None and own != log_id:
             msg = f"the tables are of log {own}, not of {log_id}"
             raise LogReplaced(msg, log=self.name, hint="make the tables anew")
+
+    def _enter_all(self) -> None:
+        if not self._is_entered:
+            rows = sorted(self._fold.rows(), key=lambda row: row.index)
+            self._enter([RowChange(None, row) for row in rows])
+            self._is_entered = True
 
     def _enter(self, changes: Sequence[RowChange]) -> None:
         touched: set[tuple[RowKind, str]] = set()
@@ -236,6 +244,7 @@ class MemoryTables(TableReader):
         after = decode_cursor(order, cursor)
         with self._changed:
             self._check_open()
+            self._enter_all()
             applied = self._fold.fold.next_idx
             if order == "id":
                 candidates = self._by_id(kind, where, after)
@@ -275,6 +284,7 @@ class MemoryTables(TableReader):
         """See `TableReader.counts`."""
         with self._changed:
             self._check_open()
+            self._enter_all()
             by_kind: dict[RowKind, dict[str, int]] = {kind: {} for kind in ROW_TYPES}
             for (kind, state), count in self._counts.items():
                 if count:
@@ -286,6 +296,7 @@ class MemoryTables(TableReader):
         found: list[tuple[RowKind, str, IndexEntries]] = []
         with self._changed:
             self._check_open()
+            self._enter_all()
             for kind, indexes in self._indexes.items():
                 table = self._fold.rows_of(kind)
                 found.append((kind, IDS, tuple((0, row_id) for row_id in sorted(self._ids[kind]))))

@@ -227,6 +227,7 @@ class SnapshotStore:
         Raises:
             Unavailable: The folder cannot be read.
         """
+        passed_by = 0
         for file in self.files(log_id, is_replica=is_replica):
             if next_idx_max is not None and file.next_idx > next_idx_max:
                 continue
@@ -237,6 +238,9 @@ class SnapshotStore:
                 raise
             except BelogError as error:
                 LOGGER.warning("snapshot %s is passed by: %s", file.path, error)
+                passed_by += 1
+        if passed_by:
+            LOGGER.warning("log %s is read from its beginning: no snapshot can be used", log_id)
         return None
 
     def _unavailable(self, error: OSError) -> Unavailable:

@@ -168,6 +168,10 @@ def spoil(kind: str, file: Path) -> None:
     with sqlite3.connect(file) as connection:
         if kind == "another program":
             connection.execute("CREATE TABLE accounts (id INTEGER)")
+        elif kind == "other columns":
+            connection.execute("CREATE TABLE belog_meta (x TEXT)")
+        elif kind == "nothing in it":
+            connection.execute("CREATE TABLE belog_meta (name TEXT PRIMARY KEY, value TEXT)")
         else:
             connection.execute("CREATE TABLE belog_meta (name TEXT PRIMARY KEY, value TEXT)")
             connection.execute("INSERT INTO belog_meta VALUES ('format_version', '2')")
@@ -181,6 +185,8 @@ def spoil(kind: str, file: Path) -> None:
         ("another program", InvalidUri),
         ("missing folder", InvalidUri),
         ("newer", NewerFormat),
+        ("other columns", Corrupt),
+        ("nothing in it", Corrupt),
     ],
 )
 def test_files_that_are_refused_and_left_alone(

@@ -121,7 +121,12 @@ class SqliteLog(ConditionalLog):
     # --- life
 
     def initialize(
-        self, *, instance: str = "local", log_id: UUID | None = None, replica: bool = False
+        self,
+        *,
+        instance: str = "local",
+        log_id: UUID | None = None,
+        replica: bool = False,
+        empty: bool = False,
     ) -> LogIdentity:
         """See `EventLog.initialize`.
 
@@ -135,7 +140,11 @@ class SqliteLog(ConditionalLog):
                     msg = f"the folder of {self.path} does not exist"
                     raise InvalidUri(msg, log=self.name, hint="create it first")
                 self._writer = self._writer or self._connect()
-                self._identity = self._open_or_create(self._writer, instance, log_id, replica)
+                try:
+                    wanted = LogIdentity(log_id or new_uuid(), instance, replica)
+                self._identity = self._open_or_create(self._writer, wanted, empty=empty or replica)
+                except sqlite3.Error as error:
+                    raise self._unavailable(error) from error
             check_identity(self._identity, log_id, replica=replica, name=self.name)
             return self._identity
 
@@ -160,18 +169,14 @@ class SqliteLog(ConditionalLog):
         if "not a database" in text:
             msg = f"{self.path} is a file of another kind"
             return InvalidUri(msg, log=self.name)
-        if "malformed" in text:
+        if "malformed" in text or "no such" in text:
             return Corrupt(f"the database is damaged: {text}", log=self.name)
         if "full" in text or "disk I/O" in text:
             return Unavailable(f"nothing was written: {text}", log=self.name, hint="make room")
         return Unavailable(f"SQLite: {text}", log=self.name)
 
     def _open_or_create(
-        self,
-        connection: sqlite3.Connection,
-        instance: str,
-        log_id: UUID | None,
-        replica: bool,  # noqa: FBT001 - private
+        self, connection: sqlite3.Connection, wanted: LogIdentity, *, empty: bool
     ) -> LogIdentity:
         tables = self._tables(connection)
         if "belog_meta" not in tables:
@@ -182,11 +187,13 @@ class SqliteLog(ConditionalLog):
             with self._transaction(connection):
                 # Another process may have been faster between the look and the lock.
                 if "belog_meta" not in self._tables(connection):
-                    self._create(connection, LogIdentity(log_id or new_uuid(), instance, replica))
+                    self._create(connection, wanted, empty=empty)
         return self._identity_in(connection)
 
     def _identity_in(self, connection: sqlite3.Connection) -> LogIdentity:
         meta = dict(connection.execute("SELECT name, value FROM belog_meta").fetchall())
+        if "format_version" not in meta:
+            raise Corrupt("the file does not say its format", log=self.name)
         if int(meta["format_version"]) > FORMAT_VERSION:
             msg = f"the file has format version {meta['format_version']}, known is {FORMAT_VERSION}"
             raise NewerFormat(msg, log=self.name, hint="open it with a newer belog")
@@ -196,7 +203,9 @@ class SqliteLog(ConditionalLog):
     def _tables(connection: sqlite3.Connection) -> set[str]:
         return {row[0] for row in connection.execute("SELECT name FROM sqlite_master")}
 
-    def _create(self, connection: sqlite3.Connection, identity: LogIdentity) -> None:
+    def _create(
+        self, connection: sqlite3.Connection, identity: LogIdentity, *, empty: bool
+    ) -> None:
         for statement in _SCHEMA.strip().split(";\n"):
             connection.execute(statement.rstrip(";"))
         connection.executemany(
@@ -208,7 +217,7 @@ class SqliteLog(ConditionalLog):
                 ("replica", "1" if identity.is_replica else "0"),
             ],
         )
-        if not identity.is_replica:
+        if not empty:
             now = self._clock()
             event = log_created(identity.log_id, identity.instance, now)
             connection.execute(_INSERT, (0, now, encode_event(event)))

@@ -1,9 +1,12 @@
 """Tables in Redis under what happens to servers and writers: nothing is doubled, mixed or lost."""
 
+import json
 import random
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
+from typing import cast
 
 import pytest
 
@@ -23,6 +26,7 @@ from belog.schemas.errors import (
     Unavailable,
 )
 from belog.schemas.fold import Record
+from belog.schemas.payload import JsonValue
 from belog.storage.memory import MemoryLog
 from tests.examples import LOG_ID, OTHER_LOG_ID, T0, created, event, record, replica_value
 from tests.servers import Redis
@@ -307,16 +311,45 @@ def test_standing_by_writes_nothing_and_takes_over_midway(tables: Tables, seed: 
     assert verify_tables(log, tables.reader) == []
 
 
+def fields_of(server: Redis, tables: Tables, row: str) -> dict[bytes, bytes]:
+    tag = f"{{{parse_redis_uri(tables.uri).prefix}}}"
+    with server.connect() as client:
+        key = f"{tag}:{tables.reader.status().generation}:{row}"
+        return cast("dict[bytes, bytes]", client.hgetall(key))
+
+
 def test_rows_can_be_read_by_a_person(tables: Tables, redis_server: Redis) -> None:
-    log = RecordsLog(plain_log(3))
-    tables.follower(log).catch_up()
-    with redis_server.connect() as client:
-        generation = tables.reader.status().generation
-        tag = f"{{{parse_redis_uri(tables.uri).prefix}}}"
-        fields = client.hgetall(f"{tag}:{generation}:partition:p1")
+    refs: list[JsonValue] = ["s3://bucket/é", 'back\\/slash "quoted"']
+    what = event("v1.partition.observed", "p", {"upstream_deps": refs, "source": "a/b"}, n=1)
+    tables.follower(RecordsLog([record(0, created()), record(1, what)])).catch_up()
+    fields = fields_of(redis_server, tables, "partition:p")
     assert fields[b"state"] == b"available"
     assert fields[b"updated_at"] == str(T0 + 1).encode()
     assert fields[b"updated_at_iso"] == b"2025-06-15T15:06:40.000001Z"
+    text = fields[b"available_upstream_deps"].decode()
+    assert text == r'["s3://bucket/é","back\\/slash \"quoted\""]'
+    assert json.loads(text) == refs
+    assert b"attempt_build_id" not in fields
+
+
+def test_times_are_those_of_the_calendar(tables: Tables, redis_server: Redis, seed: int) -> None:
+    rng = random.Random(seed)
+    epoch, last = datetime(1970, 1, 1, tzinfo=UTC), datetime(2255, 6, 5, tzinfo=UTC)
+    moments = [epoch, *sorted(epoch + (last - epoch) * rng.random() for _ in range(300)), last]
+    times = [(moment - epoch) // timedelta(microseconds=1) for moment in moments]
+    what = [created(), *(event("v1.partition.observed", f"p{n}", {}, n=n) for n in range(302))]
+    # No row holds a time past what a double holds exactly.
+    log = RecordsLog(
+        [
+            record(n, item, at)
+            for n, (item, at) in enumerate(zip(what, [*times, 2**60], strict=True))
+        ]
+    )
+    tables.follower(log).catch_up()
+    for n, moment in enumerate(moments[1:]):
+        text = fields_of(redis_server, tables, f"partition:p{n}")[b"updated_at_iso"].decode()
+        assert text == moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    assert verify_tables(log, tables.reader) == []
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from belog.processors.evolve_partitions import PARTITION_HANDLERS, Handler
-from belog.processors.payload_fields import Body, body_of, count, text, texts
+from belog.processors.payload_fields import INT_MAX, Body, body_of, count, text, texts
 from belog.processors.rows import (
     TASK_RUNS_MAX,
     BuildRow,
@@ -47,7 +47,9 @@ def changed_rows(view: RowView, outcome: Outcome) -> tuple[Row, ...]:
     body: Body | None = outcome.body
     if body is None:
         body = body_of(event)
-    return found[1](view, event, body, verdict.after, outcome.created_at)
+    # Past this no time is one; a record of another program may name any.
+    at = max(-INT_MAX, min(outcome.created_at, INT_MAX))
+    return found[1](view, event, body, verdict.after, at)
 
 
 # --- builds

@@ -66,9 +66,7 @@ def _naming_build(view: RowView, body: Body) -> BuildRow | None:
     return view.builds.get(build_id) if type(build_id) is str else None
 
 
-def _with_counts(row: PartitionRow, build: BuildRow | None, **counts: int) -> tuple[Row, ...]:
-    if build is None:
-        return (row,)
+def _with_counts(row: PartitionRow, build: BuildRow, **counts: int) -> tuple[Row, ...]:
     counted = replace(build.counts, **counts)
     return row, replace(build, version=build.version + 1, counts=counted)
 

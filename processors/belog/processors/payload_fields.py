@@ -13,7 +13,10 @@ from belog.schemas.envelope import Event
 from belog.schemas.errors import Corrupt
 from belog.schemas.payload import JsonValue, decode_payload
 
-__all__ = ["Body", "body_of", "count", "json_text", "text", "texts"]
+__all__ = ["INT_MAX", "Body", "body_of", "count", "json_text", "text", "texts"]
+
+INT_MAX: Final = 2**53 - 1
+"""Largest integer of a row: what JSON readers and Redis scripts hold exactly."""
 
 Body = Mapping[str, JsonValue]
 _EMPTY: Final[Body] = {}
@@ -35,10 +38,9 @@ def texts(body: Body, name: str) -> tuple[str, ...]:
 
 
 def count(body: Body, name: str) -> int | None:
-    """Return an integer field, None where there is none or no store could hold it."""
+    """Return an integer field, None where there is none or it is past `INT_MAX`."""
     value = body.get(name)
-    # Larger integers than any store holds are no counts.
-    return value if type(value) is int and -(2**63) <= value < 2**63 else None
+    return value if type(value) is int and -INT_MAX <= value <= INT_MAX else None
 
 
 def json_text(body: Body, name: str) -> str | None:

@@ -28,8 +28,62 @@ for n = 1, 5 do
     return 0
   end
 end
+local iso_of_second = {}
+local function iso_time(us)
+  local second = math.floor(us / 1000000)
+  local text = iso_of_second[second]
+  if not text then
+    local days = math.floor(second / 86400)
+    local rest = second - days * 86400
+    local z = days + 719468
+    local era = math.floor(z / 146097)
+    local doe = z - era * 146097
+    local yoe = math.floor((doe - math.floor(doe / 1460) + math.floor(doe / 36524)
+                            - math.floor(doe / 146096)) / 365)
+    local doy = doe - (365 * yoe + math.floor(yoe / 4) - math.floor(yoe / 100))
+    local mp = math.floor((5 * doy + 2) / 153)
+    local month = mp < 10 and mp + 3 or mp - 9
+    local year = yoe + era * 400 + (month <= 2 and 1 or 0)
+    text = string.format('%04d-%02d-%02dT%02d:%02d:%02d', year, month,
+                         doy - math.floor((153 * mp + 2) / 5) + 1, math.floor(rest / 3600),
+                         math.floor(rest / 60) % 60, rest % 60)
+    iso_of_second[second] = text
+  end
+  return string.format('%s.%06dZ', text, us - second * 1000000)
+end
+
+local prefixes = {attempt = 'attempt_', available = 'available_', counts = 'count_'}
+local format, find = string.format, string.find
+local function spell(arguments, n, prefix, part)
+  for name, value in pairs(part) do
+    local kind = type(value)
+    if kind == 'table' then
+      if value[1] ~= nil then
+        -- This encoder writes a backslash before each slash: JSON allows it, people trip over it.
+        value = string.gsub(cjson.encode(value), '\\\\/', '/')
+        arguments[n + 1], arguments[n + 2], n = prefix .. name, value, n + 2
+      else
+        n = spell(arguments, n, prefixes[name], value)
+      end
+    elseif kind == 'number' then
+      arguments[n + 1], arguments[n + 2], n = prefix .. name, format('%.0f', value), n + 2
+      if name == 'at' or find(name, '_at', -3, true) then
+        arguments[n + 1], arguments[n + 2], n = prefix .. name .. '_iso', iso_time(value), n + 2
+      end
+    else
+      arguments[n + 1], arguments[n + 2], n = prefix .. name, value, n + 2
+    end
+  end
+  return n
+end
+
 local batch = cmsgpack.unpack(ARGV[10])
-for _, arguments in ipairs(batch[1]) do
+for _, row in ipairs(batch[1]) do
+  local arguments = {row[1]}
+  spell(arguments, 1, '', row[3])
+  if row[2] then
+    redis.call('DEL', row[1])
+  end
   redis.call('HSET', unpack(arguments))
 end
 for _, arguments in ipairs(batch[2]) do
@@ -50,7 +104,10 @@ return 1
 
 Keys: the hash, the channel. Arguments: the five values that must be there (log id, schema version,
 generation, position, applied), the new position, applied, created_at, written_at, and the batch in
-MessagePack: argument lists of HSET, ZREM, ZADD, HINCRBY. Returns 1 or 0.
+MessagePack: rows (key, whether it is there, fields), argument lists of ZREM, ZADD and HINCRBY.
+Returns 1 or 0.
+
+The calendar is Howard Hinnant's `civil_from_days`: https://howardhinnant.github.io/date_algorithms.html
 """
 
 BEGIN: Final = """

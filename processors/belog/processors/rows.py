@@ -46,7 +46,7 @@ TASK_RUNS_MAX: Final = 100
 """Job run ids that a task's row lists, the newest; a task that is retried for ever stays small."""
 
 
-class Attempt(Struct, frozen=True, gc=False):
+class Attempt(Struct, frozen=True, gc=False, omit_defaults=True):
     """The current or last attempt to make a partition."""
 
     build_id: str
@@ -66,7 +66,7 @@ class Attempt(Struct, frozen=True, gc=False):
     failure_reason: str | None = None
 
 
-class Availability(Struct, frozen=True, gc=False):
+class Availability(Struct, frozen=True, gc=False, omit_defaults=True):
     """The data that was last there, and what has become of it since."""
 
     index: int
@@ -91,7 +91,7 @@ class Availability(Struct, frozen=True, gc=False):
     """The partition that made it stale."""
 
 
-class PartitionRow(Struct, frozen=True, gc=False):
+class PartitionRow(Struct, frozen=True, gc=False, omit_defaults=True):
     """A partition."""
 
     kind: ClassVar[RowKind] = "partition"
@@ -117,7 +117,7 @@ class PartitionRow(Struct, frozen=True, gc=False):
         return self.available is not None and self.available.removed_index is None
 
 
-class BuildCounts(Struct, frozen=True, gc=False):
+class BuildCounts(Struct, frozen=True, gc=False, omit_defaults=True):
     """Events of other subjects that name a build."""
 
     requested: int = 0
@@ -133,7 +133,7 @@ class BuildCounts(Struct, frozen=True, gc=False):
     job_runs: int = 0
 
 
-class BuildRow(Struct, frozen=True, gc=False):
+class BuildRow(Struct, frozen=True, gc=False, omit_defaults=True):
     """A build request. A time is None until the build was in that state."""
 
     kind: ClassVar[RowKind] = "build"
@@ -164,7 +164,7 @@ class BuildRow(Struct, frozen=True, gc=False):
         return self.build_id
 
 
-class JobRunRow(Struct, frozen=True, gc=False):
+class JobRunRow(Struct, frozen=True, gc=False, omit_defaults=True):
     """A job run: one try of a task."""
 
     kind: ClassVar[RowKind] = "job_run"
@@ -199,7 +199,7 @@ class JobRunRow(Struct, frozen=True, gc=False):
         return self.job_run_id
 
 
-class TaskRow(Struct, frozen=True, gc=False):
+class TaskRow(Struct, frozen=True, gc=False, omit_defaults=True):
     """A task: a planned unit of work of a build, which keeps its id over retries."""
 
     kind: ClassVar[RowKind] = "task"
@@ -225,7 +225,7 @@ class TaskRow(Struct, frozen=True, gc=False):
         return task_key(self.build_id, self.task_id)
 
 
-class SystemRow(Struct, frozen=True, gc=False):
+class SystemRow(Struct, frozen=True, gc=False, omit_defaults=True):
     """The log itself."""
 
     kind: ClassVar[RowKind] = "system"

@@ -198,8 +198,9 @@ class TableFold:
             if outcome is None:
                 continue
             changed = changed_rows(self, outcome)
-            if changed:
-                steps.append(Step(outcome, changed))
+            if not changed:
+                continue
+            steps.append(Step(outcome, changed))
             for row in changed:
                 table, first = places[type(row)]
                 row_id = row.row_id

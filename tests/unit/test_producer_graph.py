@@ -36,9 +36,8 @@ def producer(log: MemoryLog) -> Iterator[Producer]:
 
 
 def finish(producer: Producer, ref: str, build: str) -> int:
-    for step in (PartitionScheduled, PartitionBuilding, PartitionAvailable):
-        index = producer.append(step(build_request_id=build), ref).index
-    return index
+    steps = (PartitionScheduled, PartitionBuilding, PartitionAvailable)
+    return [producer.append(step(build_request_id=build), ref).index for step in steps][-1]
 
 
 def test_the_first_builds_the_next_are_delegated_the_last_finds_it(

@@ -98,7 +98,7 @@ def test_a_line_has_a_bound(tmp_path: Path) -> None:
         read(tmp_path, gzip.compress(b"x" * 50_000_000), "bomb.gz")
 
 
-# --- imports
+# --- what an import adds
 
 
 def rows(*changes: str) -> list[HistoryRow | Skipped]:

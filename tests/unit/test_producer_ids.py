@@ -1,11 +1,15 @@
 """Ids and keys are never repeated, by no thread and by no forked process."""
 
 import os
+import signal
 import threading
 from uuid import UUID
 
 from belog.producers import ids
 from belog.producers.ids import AttemptKeys, random_uuid
+
+CHILD_S = 20
+"""Bound on what a forked child may take, seconds."""
 
 
 def test_ids_are_random_uuids() -> None:
@@ -54,6 +58,7 @@ def forked(count: int, keys: AttemptKeys) -> list[bytes]:
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
+        signal.alarm(CHILD_S)  # where it hangs nobody else would end it
         os.write(writer, b"".join(random_uuid() + keys.next() for _ in range(count)))
         os._exit(0)
     os.close(writer)

@@ -140,9 +140,11 @@ class SqliteLog(ConditionalLog):
                     msg = f"the folder of {self.path} does not exist"
                     raise InvalidUri(msg, log=self.name, hint="create it first")
                 self._writer = self._writer or self._connect()
+                wanted = LogIdentity(log_id or new_uuid(), instance, replica)
                 try:
-                    wanted = LogIdentity(log_id or new_uuid(), instance, replica)
-                self._identity = self._open_or_create(self._writer, wanted, empty=empty or replica)
+                    self._identity = self._open_or_create(
+                        self._writer, wanted, empty=empty or replica
+                    )
                 except sqlite3.Error as error:
                     raise self._unavailable(error) from error
             check_identity(self._identity, log_id, replica=replica, name=self.name)

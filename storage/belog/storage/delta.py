@@ -131,7 +131,12 @@ class DeltaLog(ConditionalLog):
     # --- life
 
     def initialize(
-        self, *, instance: str = "local", log_id: UUID | None = None, replica: bool = False
+        self,
+        *,
+        instance: str = "local",
+        log_id: UUID | None = None,
+        replica: bool = False,
+        empty: bool = False,
     ) -> LogIdentity:
         """See `EventLog.initialize`.
 
@@ -141,7 +146,8 @@ class DeltaLog(ConditionalLog):
         with self._opening:
             self._check_open()
             if self._identity is None:
-                identity = self._found() or self._create(instance, log_id, replica=replica)
+                wanted = LogIdentity(log_id or new_uuid(), instance, replica)
+                identity = self._found() or self._create(wanted, empty=empty or replica)
                 check_identity(identity, log_id, replica=replica, name=self.name)
                 self._writer.load()
                 self._recent = RecentRecords(self._writer.next_idx)
@@ -157,8 +163,7 @@ class DeltaLog(ConditionalLog):
             if not folder.exists():
                 return None
             if not folder.is_dir():
-                msg = f"{folder} is a file"
-                raise InvalidUri(msg, log=self.name, hint="name a folder")
+                raise InvalidUri(f"{folder} is a file", log=self.name, hint="name a folder")
             if not (folder / "_delta_log").is_dir():
                 if stranger := next(folder.iterdir(), None):
                     msg = f"{folder} is a folder of something else: it holds {stranger.name}"
@@ -166,16 +171,14 @@ class DeltaLog(ConditionalLog):
                 return None
         return self._reader.load()
 
-    def _create(self, instance: str, log_id: UUID | None, *, replica: bool) -> LogIdentity:
-        identity = LogIdentity(log_id or new_uuid(), instance, replica)
+    def _create(self, identity: LogIdentity, *, empty: bool) -> LogIdentity:
         now = self._clock()
-        event = log_created(identity.log_id, instance, now)
-        self._reader.create(identity, [] if replica else [(0, now, encode_event(event))])
+        event = log_created(identity.log_id, identity.instance, now)
+        self._reader.create(identity, [] if empty else [(0, now, encode_event(event))])
         # Whether it is ours or that of a faster process: what is there counts.
         found = self._reader.load()
         if found is None:
-            msg = "the table is not there right after it was made"
-            raise Unavailable(msg, log=self.name)
+            raise Unavailable("the table is not there right after it was made", log=self.name)
         return found
 
     def identify(self) -> LogIdentity | None:
@@ -191,14 +194,13 @@ class DeltaLog(ConditionalLog):
 
     def _check_open(self) -> None:
         if self._closed:
-            msg = "the log was closed"
-            raise Closed(msg, log=self.name)
+            raise Closed("the log was closed", log=self.name)
 
     def _require_identity(self) -> LogIdentity:
         self._check_open()
         if self._identity is None:
-            msg = "the log was not initialized"
-            raise NotFound(msg, log=self.name, hint="call initialize() first")
+            hint = "call initialize() first"
+            raise NotFound("the log was not initialized", log=self.name, hint=hint)
         return self._identity
 
     # --- raw records
@@ -209,8 +211,8 @@ class DeltaLog(ConditionalLog):
         store = self._reader
         seen_idx = self._seen_idx
         if store.refresh() and store.identity != identity:
-            msg = "the table is another log now"
-            raise LogReplaced(msg, log=self.name, hint="was it recreated?")
+            hint = "was it recreated?"
+            raise LogReplaced("the table is another log now", log=self.name, hint=hint)
         next_idx = store.next_idx
         if next_idx < seen_idx:
             msg = f"the log ends at {next_idx}, it was read up to {seen_idx}"
@@ -454,8 +456,7 @@ class DeltaLog(ConditionalLog):
                 self._pause(tried)
                 continue
             return FilesReport(added=added, removed=removed)
-        msg = "writers were faster each time"
-        raise Overloaded(msg, log=self.name, hint="try again when less is written")
+        raise Overloaded("writers were faster each time", log=self.name, hint="try again later")
 
     def vacuum_files(
         self, retention_h: int = RETENTION_H_MIN, *, dry_run: bool = True
@@ -482,8 +483,7 @@ class DeltaLog(ConditionalLog):
     def vacuum(self, before: int, *, dry_run: bool = True) -> VacuumReport:
         """Refuse: not built for this backend yet; `vacuum_files` cares for small files."""
         del before, dry_run
-        msg = "this backend keeps everything"
-        raise Unsupported(msg, log=self.name)
+        raise Unsupported("this backend keeps everything", log=self.name)
 
 
 def _stored(record: Record) -> StoredEvent | None:

@@ -145,7 +145,12 @@ class FileLog(ConditionalLog):
     # --- life
 
     def initialize(
-        self, *, instance: str = "local", log_id: UUID | None = None, replica: bool = False
+        self,
+        *,
+        instance: str = "local",
+        log_id: UUID | None = None,
+        replica: bool = False,
+        empty: bool = False,
     ) -> LogIdentity:
         """See `EventLog.initialize`.
 
@@ -158,10 +163,16 @@ class FileLog(ConditionalLog):
         with self._writing:
             self._check_open()
             if self._identity is None:
-                self._identity = self._open_or_create(instance, log_id, replica=replica)
+                self._identity = self._open_or_create(instance, log_id, replica, empty or replica)
             return check_identity(self._identity, log_id, replica=replica, name=self.name)
 
-    def _open_or_create(self, instance: str, log_id: UUID | None, *, replica: bool) -> LogIdentity:
+    def _open_or_create(
+        self,
+        instance: str,
+        log_id: UUID | None,
+        replica: bool,  # noqa: FBT001 - private
+        empty: bool,  # noqa: FBT001 - as above
+    ) -> LogIdentity:
         if not self._holds_log():
             if len(instance.encode()) > INSTANCE_BYTES_MAX:
                 raise LimitExceeded(
@@ -175,7 +186,9 @@ class FileLog(ConditionalLog):
                 with self._lock.held(LOCK_WAIT_S):
                     # Another process may have been faster between the look and the lock.
                     if not self._holds_log():
-                        self._create(LogIdentity(log_id or new_uuid(), instance, replica))
+                        self._create(
+                            LogIdentity(log_id or new_uuid(), instance, replica), empty=empty
+                        )
             except OSError as error:
                 raise fault(error, self.name) from error
         identity = self._stored_identity()
@@ -223,11 +236,11 @@ class FileLog(ConditionalLog):
             raise InvalidUri(msg, log=self.name, hint="name a new folder")
         return False
 
-    def _create(self, identity: LogIdentity) -> None:
+    def _create(self, identity: LogIdentity, *, empty: bool) -> None:
         header = SegmentHeader(identity.log_id, identity.instance, identity.is_replica, 0, None, 0)
         now = self._clock()
         event = log_created(identity.log_id, identity.instance, now)
-        first = [] if identity.is_replica else [(0, now, encode_event(event))]
+        first = [] if empty else [(0, now, encode_event(event))]
         create(self.folder, header, first)
 
     def _recover(self) -> SegmentWriter:

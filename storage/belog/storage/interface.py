@@ -164,7 +164,12 @@ class EventLog(ABC):
 
     @abstractmethod
     def initialize(
-        self, *, instance: str = "local", log_id: UUID | None = None, replica: bool = False
+        self,
+        *,
+        instance: str = "local",
+        log_id: UUID | None = None,
+        replica: bool = False,
+        empty: bool = False,
     ) -> LogIdentity:
         """Open the log, creating it where it is not there yet. Idempotent; blocks.
 
@@ -176,6 +181,8 @@ class EventLog(ABC):
             log_id: For a new log its identity, made at random when None. For a log that exists
                 the identity it must have.
             replica: Whether a new log is a replica; for a log that exists, what it must be.
+            empty: Leave a new primary log without its first event, for a migration that copies all
+                of them. Without effect on a log that exists.
 
         Raises:
             LogReplaced: The log exists with another identity.

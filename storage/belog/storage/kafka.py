@@ -105,7 +105,12 @@ class KafkaLog(OrderedLog):
     # --- life
 
     def initialize(
-        self, *, instance: str = "local", log_id: UUID | None = None, replica: bool = False
+        self,
+        *,
+        instance: str = "local",
+        log_id: UUID | None = None,
+        replica: bool = False,
+        empty: bool = False,
     ) -> LogIdentity:
         """See `EventLog.initialize`. Ends within about ten seconds where no broker answers.
 
@@ -114,14 +119,17 @@ class KafkaLog(OrderedLog):
 
         Raises:
             NotFound: There is no such topic; the hint is the command that makes it.
-            InvalidConfiguration: A new replica needs its origin's `log_id`.
+            InvalidConfiguration: A new log that is to be copied to needs its origin's `log_id`.
             InvalidUri: The topic holds something else.
         """
         with self._lock:
             self._check_open()
             found = self._identity or self._find()
-            if found is None:
-                found = self._create(instance, log_id, replica=replica)
+            if found is None and (replica or empty):
+                # Nothing is kept of it before the first record is copied.
+                found = self._copy_of(instance, log_id, is_replica=replica)
+            elif found is None:
+                found = self._create(instance, log_id)
             check_identity(found, log_id, replica=replica, name=self.name)
             self._identity = found
             return found
@@ -167,12 +175,13 @@ class KafkaLog(OrderedLog):
             raise InvalidUri(msg, log=self.name, hint="name an empty topic")
         return None
 
-    def _create(self, instance: str, log_id: UUID | None, *, replica: bool) -> LogIdentity:
-        if replica:
-            if log_id is None:
-                msg = "a new replica on Kafka needs the log_id of its origin"
-                raise InvalidConfiguration(msg, log=self.name)
-            return LogIdentity(log_id, instance, is_replica=True)
+    def _copy_of(self, instance: str, log_id: UUID | None, *, is_replica: bool) -> LogIdentity:
+        if log_id is None:
+            msg = "a new copy on Kafka needs the log_id of its origin"
+            raise InvalidConfiguration(msg, log=self.name)
+        return LogIdentity(log_id, instance, is_replica)
+
+    def _create(self, instance: str, log_id: UUID | None) -> LogIdentity:
         own = log_id or new_uuid()
         (key,) = new_keys(1)
         value = encode_event(log_created(own, instance, now_us()))

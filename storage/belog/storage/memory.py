@@ -69,14 +69,19 @@ class MemoryLog(ConditionalLog):
         self._view = JudgedView(self.scan, name)
 
     def initialize(
-        self, *, instance: str = "local", log_id: UUID | None = None, replica: bool = False
+        self,
+        *,
+        instance: str = "local",
+        log_id: UUID | None = None,
+        replica: bool = False,
+        empty: bool = False,
     ) -> LogIdentity:
         """See `EventLog.initialize`."""
         with self._changed:
             self._check_open()
             if self._identity is None:
                 identity = LogIdentity(log_id or new_uuid(), instance, replica)
-                if not replica:
+                if not (replica or empty):
                     event = log_created(identity.log_id, instance, self._clock())
                     self._put([encode_event(event)])
                 self._identity = identity

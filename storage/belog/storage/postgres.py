@@ -133,7 +133,12 @@ class PostgresLog(ConditionalLog):
     # --- life
 
     def initialize(
-        self, *, instance: str = "local", log_id: UUID | None = None, replica: bool = False
+        self,
+        *,
+        instance: str = "local",
+        log_id: UUID | None = None,
+        replica: bool = False,
+        empty: bool = False,
     ) -> LogIdentity:
         """See `EventLog.initialize`; makes or upgrades the schema, too.
 
@@ -150,20 +155,24 @@ class PostgresLog(ConditionalLog):
                 identity = LogIdentity(log_id or new_uuid(), instance, replica)
                 try:
                     with self._pool.connection() as connection:
-                        self._found = self._open_or_create(connection, identity)
+                        self._found = self._open_or_create(
+                            connection, identity, empty=empty or replica
+                        )
                 except Lost as lost:
                     raise self._unavailable(lost) from lost
             found = self._found.identity
             return check_identity(found, log_id, replica=replica, name=self.name)
 
-    def _open_or_create(self, connection: Connection, identity: LogIdentity) -> FoundLog:
+    def _open_or_create(
+        self, connection: Connection, identity: LogIdentity, *, empty: bool
+    ) -> FoundLog:
         upgrade(connection, self._target)
         found = find_log(connection, self._target)
         if found is not None:
             return found
         with connection.transaction():
             found = create_log(connection, self._target, identity)
-            if found is not None and not identity.is_replica:
+            if found is not None and not empty:
                 event = log_created(identity.log_id, identity.instance, now_us())
                 call = _Call([event], [encode_event(event)], None, None)
                 self._run_calls(connection, found.number, [call])

@@ -142,14 +142,19 @@ class StdoutLog(EventLog):
         self._closed = False
 
     def initialize(
-        self, *, instance: str = "local", log_id: UUID | None = None, replica: bool = False
+        self,
+        *,
+        instance: str = "local",
+        log_id: UUID | None = None,
+        replica: bool = False,
+        empty: bool = False,
     ) -> LogIdentity:
         """See `EventLog.initialize`; the first call writes the log_created event.
 
         Raises:
-            Unsupported: A replica: its sink has to read where it ends.
+            Unsupported: A replica, or a copy: who writes it has to read where it ends.
         """
-        if replica:
+        if replica or empty:
             self._refuse()
         with self._lock:
             self._check_open()

@@ -6,12 +6,13 @@ from typing import Final
 import pytest
 
 from belog.schemas.envelope import StoredEvent, encode_event
-from belog.schemas.errors import BelogError, IndexConflict, ReplicaRefused
+from belog.schemas.errors import BelogError, IndexConflict, NotFound, ReplicaRefused
 from belog.schemas.fold import Accepted, Fold, Record
+from belog.schemas.merkle import MerkleRange
 from belog.schemas.replica import ReplicaRecord, encode_replica
 from belog.storage.creation import log_created
-from belog.storage.interface import CopiedRecord, EventLog
-from belog.storage.testing_base import ORIGIN_ID, ContractBase, LogOpener, appended, folded
+from belog.storage.interface import CopiedRecord, EventLog, LogEnd
+from belog.storage.testing_base import ORIGIN_ID, ContractBase, LogOpener, MakeLog, appended, folded
 from belog.storage.testing_events import Story, observed
 
 __all__ = ["CopyContract"]
@@ -143,6 +144,35 @@ class CopyContract(ContractBase):
                 [CopiedRecord(99, T0, encode_event(observed(1)))], after=records[-1].index
             )
         assert list(log.read().events) == events
+
+    @pytest.mark.parametrize("first", [0, 3])
+    def test_an_empty_log_takes_the_first_event_of_another(
+        self, make_log: MakeLog, first: int
+    ) -> None:
+        created = encode_event(log_created(ORIGIN_ID, "origin", T0))
+        copies = [
+            CopiedRecord(first, T0, created),
+            CopiedRecord(first + 2, T0 + 1, encode_event(observed(1))),
+        ]
+        with make_log() as log:
+            identity = log.initialize(instance="origin", log_id=ORIGIN_ID, empty=True)
+            assert (identity.log_id, identity.is_replica) == (ORIGIN_ID, False)
+            assert log.next_position() == 0
+            with pytest.raises(NotFound):
+                log.end()
+            log.copy_records(copies, after=-1)
+            assert [s.index for s in log.read().events] == [first, first + 2]
+            root = MerkleRange()
+            for copied in copies:
+                root.add(copied.value)
+            assert log.end() == LogEnd(first + 3, root.root(), ORIGIN_ID)
+            assert log.initialize(log_id=ORIGIN_ID, empty=True) == identity
+            if not log.capabilities.durable:
+                return
+        with make_log() as again:
+            assert again.initialize(log_id=ORIGIN_ID) == identity
+            (receipt,) = appended(again, [observed(2)])
+            assert receipt.index == first + 3
 
     def test_records_of_a_replica_do_not_belong_into_a_primary_log(self, log: EventLog) -> None:
         records, _, _ = origin(3)

@@ -247,6 +247,36 @@ def test_a_chain_keeps_identity_and_indices(logs: Logs, source: str, sink: str) 
     assert values == [r.value for r in middle.scan(0)], "passed on byte for byte"
 
 
+@pytest.mark.parametrize("sink", BACKENDS)
+def test_large_batches_are_read_ahead(logs: Logs, sink: str) -> None:
+    origin, target = logs.origin("memory"), logs.open(sink, "replica")
+    ahead: list[int] = []
+    for start in range(0, 12_000, 4_000):
+        origin.append_batch(observations(start, 4_000))
+    Replication(
+        origin,
+        target,
+        batch_records_max=2_500,
+        on_progress=lambda p: ahead.append(p.queued),
+    ).run_once()
+    assert max(ahead) == 2_500
+    assert_equal(origin, target)
+
+
+def test_a_refused_event_amid_a_large_batch(logs: Logs, tmp_path: Path) -> None:
+    origin, target = logs.origin("memory"), SmallLog("memory:replica")
+    for start in (0, 3_000):
+        origin.append_batch(observations(start, 1_700))
+        origin.append(observed(start + 1_700, message="x" * SMALL_BYTES))
+        origin.append_batch(observations(start + 1_701, 1_200))
+    letters = DeadLetterFile(tmp_path / "dead.jsonl")
+    sink = Replication(origin, target, dead_letters=letters)
+    sink.run_once()
+    assert sink.status().omitted == (1_701, 4_602)
+    assert verify_replica(origin, target).first_difference is None
+    assert target.end().next_idx == origin.end().next_idx
+
+
 def test_status_says_how_far_a_sink_lags(logs: Logs) -> None:
     origin = MemoryLog("memory:origin", clock=lambda: 1_000_000)
     origin.initialize()

@@ -14,7 +14,8 @@ than this::
     ready()             what to write now
     written()           the target took it
 
-Memory is bounded by what one `receive` brings: the shell reads on when everything was written.
+More may be received while a write is under way. Memory is bounded by what the shell lets wait: it
+reads one batch ahead of the one that it writes.
 """
 
 from collections import deque
@@ -84,6 +85,7 @@ class ReplicationProtocol:
         "_base_index",
         "_encoder",
         "_failure",
+        "_marks",
         "_omitted",
         "_origin",
         "_proof",
@@ -115,6 +117,7 @@ class ReplicationProtocol:
         self._queue: deque[CopiedRecord] = deque()
         self._base = MerkleRange()  # over what the target is known to hold
         self._base_index = -1
+        self._marks: deque[tuple[int, MerkleRange]] = deque()  # the origin's, at ends of batches
         self._proof: TargetEnd | None = None
         self._encoder: ReplicaEncoder | None = None
         self._failure: NewerFormat | None = None
@@ -185,6 +188,9 @@ class ReplicationProtocol:
             self._failure = error
             if not queue:
                 raise
+        if queue and not self._omitted:
+            # So that `written` need not add the events of a whole batch again.
+            self._marks.append((fold.last_accepted, fold.merkle.copy()))
 
     def _prove(self, record: Record, outcome: Outcome, proof: TargetEnd) -> None:
         """Pass over an event that the target holds already."""
@@ -237,13 +243,13 @@ class ReplicationProtocol:
 
     def written(self, last_index: int) -> None:
         """Say that the target took the queued records up to an index."""
-        if self._queue and self._queue[-1].index == last_index and not self._omitted:
-            self._base = self.fold.merkle.copy()
-            self._base_index = last_index
-            self._queue.clear()
-            return
-        while self._queue and self._queue[0].index <= last_index:
-            record = self._queue.popleft()
+        queue, marks = self._queue, self._marks
+        while marks and marks[0][0] <= last_index:
+            self._base_index, self._base = marks.popleft()
+        while queue and queue[0].index <= self._base_index:
+            queue.popleft()
+        while queue and queue[0].index <= last_index:
+            record = queue.popleft()
             self._base.add(decode_replica(record.value).envelope)
             self._base_index = record.index
 
@@ -280,5 +286,7 @@ class ReplicationProtocol:
         if not self._queue or self._queue[0].index != record.index:
             msg = f"the first queued record is not the one at index {record.index}"
             raise ValueError(msg)
+        # From here on the target's root is not the origin's.
+        self._marks.clear()
         self._omitted[record.index] = decode_replica(record.value).envelope
         self._queue[0] = record

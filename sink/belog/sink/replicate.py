@@ -14,6 +14,7 @@
 
 import threading
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 from uuid import UUID
 
@@ -74,6 +75,9 @@ SCAN_RECORDS_FIRST: Final = 1_000
 """Records of the first scan, before any size is known."""
 SCAN_RECORDS_MIN: Final = 100
 """Fewest records of one scan: at the largest event size 90 MB."""
+AHEAD_RECORDS_MIN: Final = 1_000
+"""Records of a write from which on the next batch is read meanwhile: below, starting a thread
+(some 0.1 ms) costs more than it saves."""
 MICROS: Final = 1_000_000
 """Microseconds of a second."""
 
@@ -303,9 +307,26 @@ class Replication:
     # --- writing
 
     def _write(self, protocol: ReplicationProtocol, ready: Ready) -> None:
-        last = ready.records[-1].index
+        """Write what is ready; read on in the origin while a large write is under way."""
+        if len(ready.records) < AHEAD_RECORDS_MIN or len(ready.records) < protocol.queued:
+            self._settle(protocol, ready, lambda: self._send(ready))
+            return
+        with ThreadPoolExecutor(1, "belog-sink-write") as pool:
+            writing = pool.submit(self._send, ready)
+            try:
+                self._read(protocol)
+            finally:
+                self._settle(protocol, ready, writing.result)
+
+    def _send(self, ready: Ready) -> None:
+        self._target.copy_records(ready.records, after=ready.after)
+
+    def _settle(
+        self, protocol: ReplicationProtocol, ready: Ready, outcome: Callable[[], None]
+    ) -> None:
+        """Take the outcome of a write."""
         try:
-            self._target.copy_records(ready.records, after=ready.after)
+            outcome()
         except (LimitExceeded, InvalidEvent) as error:
             # Where writes are not conditional, some of the records may have been taken.
             protocol.target_is(self._target_end())
@@ -315,7 +336,7 @@ class Replication:
             elif protocol.target_index == ready.after:
                 self._omit(protocol, first, error)
         else:
-            protocol.written(last)
+            protocol.written(ready.records[-1].index)
             self._written += len(ready.records)
             self._send_limit = min(2 * self._send_limit, self._batch_max)
 

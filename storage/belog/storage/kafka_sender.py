@@ -111,12 +111,14 @@ class Sender:
         """
         run = _Run(self.log, len(keys))
         producer = self._producer or self._started()
+        # Bound once: ten thousand bound methods at a time would set the garbage collector off.
+        take, produce = run.take, producer.produce
         sent = 0
         try:
             for key, value in zip(keys, values, strict=True):
                 while True:
                     try:
-                        producer.produce(self._topic, value, key, PARTITION, on_delivery=run.take)
+                        produce(self._topic, value, key, PARTITION, on_delivery=take)
                     except BufferError:
                         run.ended.wait(BUFFER_PAUSE_S)
                     else:

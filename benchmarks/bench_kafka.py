@@ -4,6 +4,7 @@ import os
 import statistics
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import count, pairwise
 from typing import Self
 
@@ -85,7 +86,7 @@ def _single_theirs(servers: Servers, tag: str) -> float:
 
 
 def _p50_ms(call: Callable[[int], object]) -> float:
-    return statistics.median(timed(lambda n=n: call(n)) for n in range(SINGLES)) * 1e3
+    return statistics.median(timed(partial(call, n)) for n in range(SINGLES)) * 1e3
 
 
 class RawSender:

@@ -2,6 +2,7 @@
 
 import sqlite3
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import count
 from pathlib import Path
 
@@ -43,9 +44,7 @@ def run(servers: Servers) -> Iterator[Figure]:
         ("SQLite, validated append one at a time, durable", SINGLES, 1, 0.5, 0.8),
         (f"SQLite, validated append in batches of {BATCH}", BATCHED, BATCH, 0.4, 0.7),
     ):
-        pair = paired(
-            lambda n=events_count, b=batch: ours(n, b), lambda n=events_count, b=batch: theirs(n, b)
-        )
+        pair = paired(partial(ours, events_count, batch), partial(theirs, events_count, batch))
         yield pair.figure(
             name, "events/s", against="sqlite3, same bytes, WAL, FULL", must=must, aim=aim
         )

@@ -28,6 +28,7 @@ from belog.service.rendering import (
     receipt_json,
     to_text,
 )
+from belog.service.snapshots import fold_from
 from belog.service.terminal import note, progress_bar, put, put_json
 from belog.storage import EventLog, Receipt
 
@@ -84,6 +85,7 @@ def append(
         ),
     ] = None,
     instance: options.InstanceOption = "local",
+    snapshots: options.SnapshotsOption = None,
     as_json: options.JsonOption = False,
 ) -> None:
     """Append an event, if it is a legal next one of its subject.
@@ -91,7 +93,10 @@ def append(
     Example: belog append v1.partition.requested sales/2026-01-31
     --payload '{"build_request_id": "nightly"}' --log sqlite:///demo.db
     """
-    with writable_log(log, instance) as opened, Producer(opened, actor=actor) as producer:
+    with (
+        writable_log(log, instance) as opened,
+        Producer(opened, actor=actor, fold=fold_from(opened, snapshots)) as producer,
+    ):
         if source is not None:
             if event_type is not None:
                 msg = "TYPE and --from were both given"

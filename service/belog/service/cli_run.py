@@ -13,10 +13,10 @@ import msgspec
 import typer
 
 from belog.processors.factory import open_tables as reader_of
-from belog.processors.memory_tables import MemoryTables
 from belog.processors.replay import WHOLE_LOG, Progress, Until, replay_into
 from belog.processors.tables import TableReader
 from belog.processors.verify import verify_tables
+from belog.processors.verify_snapshot import verify_snapshot
 from belog.processors.worker import SESSION_TIMEOUT_S, WorkerSettings, run_worker
 from belog.producers.graph import GraphReport
 from belog.schemas.errors import Diverged, InvalidInput, NotFound
@@ -26,6 +26,7 @@ from belog.service.dag_run import PROCESSES_MAX, Answered, publish_graphs
 from belog.service.demo import free_folder, run_demo
 from belog.service.opening import check_same_log, existing_log
 from belog.service.rendering import Json, micros, rfc3339
+from belog.service.snapshots import identity_of, snapshot_named, tables_from
 from belog.service.terminal import note, progress_bar, put, put_json
 from belog.sink.run import run_sink
 from belog.sink.verify import verify_replica
@@ -133,6 +134,7 @@ def replay(
     log: options.LogOption,
     tables: options.TablesOption = "memory:",
     *,
+    snapshots: options.SnapshotsOption = None,
     until: Annotated[
         str | None,
         typer.Option(
@@ -152,7 +154,7 @@ def replay(
             show(progress.position, progress.end_position)
 
         if tables == "memory:":
-            with MemoryTables() as here:
+            with tables_from(opened, snapshots, until=bound) as here:
                 replay_into(opened, here, until=bound, on_progress=on_progress)
                 _put_counts(here, as_json=as_json)
             return
@@ -255,11 +257,17 @@ def verify(
         str | None, typer.Option("--replica", metavar="URI", help="Compare this replica too.")
     ] = None,
     *,
+    snapshot: Annotated[
+        str | None,
+        typer.Option("--snapshot", metavar="FILE", help="Compare this too, or the `newest`."),
+    ] = None,
+    snapshots: options.SnapshotsOption = None,
     as_json: options.JsonOption = False,
 ) -> None:
-    """Fold the log afresh and compare: verdicts, tables, a replica. Exits with 1 on a difference.
+    """Fold the log and compare: verdicts, tables, replica, snapshot; exit with 1 if not equal.
 
     Example: belog verify --log sqlite:///demo.db --replica sqlite:///replica.db
+    --snapshots snapshots --snapshot newest
     """
     with existing_log(log) as opened:
         statistics, end = opened.statistics(), opened.end()
@@ -282,6 +290,8 @@ def verify(
             shown["tables"] = reader.name
         if replica is not None:
             shown["replica"] = _verify_replica(opened, replica, differences)
+        if snapshot is not None:
+            shown["snapshot"] = _verify_snapshot(opened, snapshot, snapshots, differences)
     shown["differences"] = differences
     if as_json:
         put_json(shown)
@@ -309,6 +319,25 @@ def _verify_replica(origin: EventLog, uri: str, differences: list[str]) -> Json:
             "root": check.replica_root.hex(),
             "origin_root": check.origin_root.hex(),
         }
+
+
+def _verify_snapshot(
+    log: EventLog, wanted: str, snapshots: str | None, differences: list[str]
+) -> Json:
+    identity = identity_of(log)
+    store, file = snapshot_named(identity, wanted, snapshots)
+    check = verify_snapshot(log, identity, store, file)
+    for found in check.differences:
+        name = f"{found.what} {found.name}".rstrip()
+        differences.append(f"snapshot: {name} is {found.found!r}, not {found.expected!r}")
+    return {
+        "file": str(file.path),
+        "next_idx": check.header.next_idx,
+        "events": check.header.merkle_size,
+        "root": check.header.root.hex(),
+        "rows": check.header.row_count,
+        "taken_at": rfc3339(check.header.taken_at),
+    }
 
 
 @import_app.command("dag")

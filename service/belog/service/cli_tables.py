@@ -1,6 +1,6 @@
 """Commands on the tables: partitions, builds, jobs, tasks."""
 
-from typing import Annotated, Final
+from typing import Annotated, Final, NamedTuple
 
 import typer
 
@@ -39,9 +39,16 @@ ByIdOption = Annotated[
 EventsOption = Annotated[bool, typer.Option("--events", help="With the events that led to it.")]
 
 
+class Source(NamedTuple):
+    """What a command reads."""
+
+    log: str
+    tables: str
+    snapshots: str | None
+
+
 def _list(
-    log: str,
-    tables: str,
+    source: Source,
     kind: type[R],
     where: Where,
     *,
@@ -50,7 +57,7 @@ def _list(
     as_json: bool,
 ) -> None:
     rows: list[R] = []
-    with open_tables(log, tables) as reader:
+    with open_tables(*source) as reader:
         cursor: str | None = None
         while len(rows) < limit:
             page = reader.list_rows(
@@ -68,14 +75,13 @@ def _list(
         for row in rows:
             put_json(row_json(row))
         return
-    put_table(row_titles[kind], [row_line(row) for row in rows])
+    put_table(row_titles[kind.kind], [row_line(row) for row in rows])
     if cursor is not None:
         note(f"there are more than {limit}; see --limit")
 
 
 def _show(
-    log: str,
-    tables: str,
+    source: Source,
     kind: type[R],
     row_id: str,
     wanted: EventFilter,
@@ -83,10 +89,10 @@ def _show(
     with_events: bool,
     as_json: bool,
 ) -> None:
-    with open_tables(log, tables) as reader:
+    with open_tables(*source) as reader:
         row = _require(reader, kind, row_id)
     shown = row_json(row)
-    found = _events(log, wanted) if with_events else []
+    found = _events(source.log, wanted) if with_events else []
     if as_json:
         put_json({**shown, "events": [event_json(e) for e in found]} if with_events else shown)
         return
@@ -121,6 +127,7 @@ def partition_list(
     log: options.LogOption,
     tables: options.TablesOption = "memory:",
     *,
+    snapshots: options.SnapshotsOption = None,
     state: StateTerms = None,
     active: ActiveOption = None,
     build: BuildOption = None,
@@ -141,7 +148,14 @@ def partition_list(
         job_label=label,
         id_prefix=prefix,
     )
-    _list(log, tables, PartitionRow, where, limit=limit, by_id=by_id, as_json=as_json)
+    _list(
+        Source(log, tables, snapshots),
+        PartitionRow,
+        where,
+        limit=limit,
+        by_id=by_id,
+        as_json=as_json,
+    )
 
 
 @partition_app.command("show")
@@ -150,6 +164,7 @@ def partition_show(
     log: options.LogOption,
     tables: options.TablesOption = "memory:",
     *,
+    snapshots: options.SnapshotsOption = None,
     events: EventsOption = False,
     as_json: options.JsonOption = False,
 ) -> None:
@@ -158,7 +173,14 @@ def partition_show(
     Example: belog partition show sales/2026-01-31 --log sqlite:///demo.db --events
     """
     wanted = EventFilter(partition_refs=(ref,))
-    _show(log, tables, PartitionRow, ref, wanted, with_events=events, as_json=as_json)
+    _show(
+        Source(log, tables, snapshots),
+        PartitionRow,
+        ref,
+        wanted,
+        with_events=events,
+        as_json=as_json,
+    )
 
 
 @build_app.command("list")
@@ -166,6 +188,7 @@ def build_list(
     log: options.LogOption,
     tables: options.TablesOption = "memory:",
     *,
+    snapshots: options.SnapshotsOption = None,
     state: StateTerms = None,
     active: ActiveOption = None,
     client: Annotated[str | None, typer.Option("--client", help="Asked for by this one.")] = None,
@@ -181,7 +204,9 @@ def build_list(
     Example: belog build list --log sqlite:///demo.db --active
     """
     where = Where(states=tuple(state or ()), active=active, client_id=client, partition=partition)
-    _list(log, tables, BuildRow, where, limit=limit, by_id=by_id, as_json=as_json)
+    _list(
+        Source(log, tables, snapshots), BuildRow, where, limit=limit, by_id=by_id, as_json=as_json
+    )
 
 
 @build_app.command("show")
@@ -190,6 +215,7 @@ def build_show(
     log: options.LogOption,
     tables: options.TablesOption = "memory:",
     *,
+    snapshots: options.SnapshotsOption = None,
     events: EventsOption = False,
     as_json: options.JsonOption = False,
 ) -> None:
@@ -198,7 +224,14 @@ def build_show(
     Example: belog build show nightly --log sqlite:///demo.db --events
     """
     wanted = EventFilter(build_request_ids=(build_id,))
-    _show(log, tables, BuildRow, build_id, wanted, with_events=events, as_json=as_json)
+    _show(
+        Source(log, tables, snapshots),
+        BuildRow,
+        build_id,
+        wanted,
+        with_events=events,
+        as_json=as_json,
+    )
 
 
 @job_app.command("list")
@@ -206,6 +239,7 @@ def job_list(
     log: options.LogOption,
     tables: options.TablesOption = "memory:",
     *,
+    snapshots: options.SnapshotsOption = None,
     state: StateTerms = None,
     active: ActiveOption = None,
     build: BuildOption = None,
@@ -219,7 +253,9 @@ def job_list(
     Example: belog job list --log sqlite:///demo.db --state failed
     """
     where = Where(states=tuple(state or ()), active=active, build_id=build, job_label=label)
-    _list(log, tables, JobRunRow, where, limit=limit, by_id=by_id, as_json=as_json)
+    _list(
+        Source(log, tables, snapshots), JobRunRow, where, limit=limit, by_id=by_id, as_json=as_json
+    )
 
 
 @job_app.command("show")
@@ -228,6 +264,7 @@ def job_show(
     log: options.LogOption,
     tables: options.TablesOption = "memory:",
     *,
+    snapshots: options.SnapshotsOption = None,
     events: EventsOption = False,
     as_json: options.JsonOption = False,
 ) -> None:
@@ -236,7 +273,14 @@ def job_show(
     Example: belog job show run-17 --log sqlite:///demo.db
     """
     wanted = EventFilter(job_run_ids=(job_run_id,))
-    _show(log, tables, JobRunRow, job_run_id, wanted, with_events=events, as_json=as_json)
+    _show(
+        Source(log, tables, snapshots),
+        JobRunRow,
+        job_run_id,
+        wanted,
+        with_events=events,
+        as_json=as_json,
+    )
 
 
 @task_app.command("list")
@@ -244,6 +288,7 @@ def task_list(
     log: options.LogOption,
     tables: options.TablesOption = "memory:",
     *,
+    snapshots: options.SnapshotsOption = None,
     state: StateTerms = None,
     active: ActiveOption = None,
     build: BuildOption = None,
@@ -257,7 +302,7 @@ def task_list(
     Example: belog task list --log sqlite:///demo.db --build nightly
     """
     where = Where(states=tuple(state or ()), active=active, build_id=build, job_label=label)
-    _list(log, tables, TaskRow, where, limit=limit, by_id=by_id, as_json=as_json)
+    _list(Source(log, tables, snapshots), TaskRow, where, limit=limit, by_id=by_id, as_json=as_json)
 
 
 @task_app.command("show")
@@ -267,6 +312,7 @@ def task_show(
     log: options.LogOption,
     tables: options.TablesOption = "memory:",
     *,
+    snapshots: options.SnapshotsOption = None,
     events: EventsOption = False,
     as_json: options.JsonOption = False,
 ) -> None:
@@ -276,4 +322,4 @@ def task_show(
     """
     wanted = EventFilter(build_request_ids=(build_id,), task_ids=(task_id,))
     key = task_key(build_id, task_id)
-    _show(log, tables, TaskRow, key, wanted, with_events=events, as_json=as_json)
+    _show(Source(log, tables, snapshots), TaskRow, key, wanted, with_events=events, as_json=as_json)

@@ -2,11 +2,11 @@
 
 import multiprocessing
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from queue import Empty
-from typing import Final, Protocol
+from typing import Final, Protocol, cast
 
 from msgspec import Struct
 
@@ -22,9 +22,6 @@ __all__ = ["PROCESSES_MAX", "Answered", "publish_graphs"]
 
 PROCESSES_MAX: Final = 64
 """Processes of one import: each holds a fold of the log in memory."""
-
-LOOK_S: Final = 0.2
-"""How often the parent looks whether a silent child still lives, seconds."""
 
 
 class Answered(Struct, frozen=True):
@@ -54,7 +51,7 @@ _Message = Answered | GraphReport | _Ended
 
 
 class _Outbox(Protocol):
-    def put(self, message: _Message) -> None: ...
+    def send(self, message: _Message) -> None: ...
 
 
 def publish_graphs(
@@ -90,44 +87,52 @@ def publish_graphs(
     names = [graph.name for graph in read_dag_files(paths)]
     with writable_log(log_uri, instance):
         pass  # so that not all of them try to create it
-    spawn = multiprocessing.get_context("spawn")
-    inbox = spawn.Queue()
-    processes: list[BaseProcess] = []
-    for number in range(min(process_count, max(len(names), 1))):
-        dealt = names[number::process_count]
-        share = _Share(number, log_uri, tuple(map(str, paths)), tuple(dealt), work_s)
-        process: BaseProcess = spawn.Process(
-            target=_publish, args=(share, inbox), name=f"belog graphs {number}"
-        )
-        process.start()
-        processes.append(process)
+    shares = [
+        _Share(number, log_uri, tuple(map(str, paths)), tuple(names[number::process_count]), work_s)
+        for number in range(min(process_count, max(len(names), 1)))
+    ]
     reports: list[GraphReport] = []
-    errors: dict[int, str] = {}
-    waiting = set(range(len(processes)))
-    while waiting:
-        try:
-            message: _Message = inbox.get(timeout=LOOK_S)
-        except Empty:
-            # A process that ended has flushed its messages before, so none can follow now.
-            for number in [n for n in waiting if processes[n].exitcode is not None]:
-                waiting.discard(number)
-                errors[number] = f"it ended with code {processes[number].exitcode}"
-            continue
+    errors: list[str] = []
+    for message in _messages(shares):
         if isinstance(message, _Ended):
-            waiting.discard(message.process)
             if message.error is not None:
-                errors[message.process] = message.error
+                errors.append(f"process {message.process}: {message.error}")
             continue
         if isinstance(message, GraphReport):
             reports.append(message)
         on_message(message)
-    for process in processes:
-        process.join()
     if errors:
-        which = "; ".join(f"process {n}: {text}" for n, text in sorted(errors.items()))
-        msg = f"{len(reports)} of {len(names)} graphs were published: {which}"
+        msg = f"{len(reports)} of {len(names)} graphs were published: {'; '.join(sorted(errors))}"
         raise Unavailable(msg, hint="publish again: what is available is not made again")
     return reports
+
+
+def _messages(shares: Sequence[_Share]) -> Iterator[_Message]:
+    """Run a process for each share; yield what they say, and of each that it ended."""
+    spawn = multiprocessing.get_context("spawn")
+    running: dict[Connection, tuple[BaseProcess, int]] = {}
+    for share in shares:
+        # A pipe each: a process that is killed while it writes holds up nobody else.
+        inbox, outbox = spawn.Pipe(duplex=False)
+        name = f"belog graphs {share.number}"
+        process: BaseProcess = spawn.Process(target=_publish, args=(share, outbox), name=name)
+        process.start()
+        outbox.close()
+        running[inbox] = (process, share.number)
+    while running:
+        for ready in wait(list(running)):
+            inbox = cast("Connection", ready)
+            process, number = running[inbox]
+            try:
+                message: _Message = inbox.recv()
+            except EOFError:
+                process.join()
+                message = _Ended(number, f"it ended with code {process.exitcode}")
+            if isinstance(message, _Ended):
+                process.join()
+                inbox.close()
+                del running[inbox]
+            yield message
 
 
 def _publish(share: _Share, outbox: _Outbox) -> None:
@@ -139,7 +144,7 @@ def _publish(share: _Share, outbox: _Outbox) -> None:
         error_text = str(error)
     except KeyboardInterrupt:
         error_text = "interrupted"
-    outbox.put(_Ended(share.number, error_text))
+    outbox.send(_Ended(share.number, error_text))
 
 
 def _publish_share(share: _Share, outbox: _Outbox) -> None:
@@ -161,7 +166,7 @@ def _publish_share(share: _Share, outbox: _Outbox) -> None:
             build_id = f"{graph.name}-{random_uuid().hex()[:12]}"
 
             def answered(answer: Requested, graph: Graph = graph, build_id: str = build_id) -> None:
-                outbox.put(Answered(graph.name, build_id, answer))
+                outbox.send(Answered(graph.name, build_id, answer))
 
             with Producer(log, actor=graph.name) as producer:
                 report = run_graph(
@@ -172,4 +177,4 @@ def _publish_share(share: _Share, outbox: _Outbox) -> None:
                     work=work,
                     on_answer=answered,
                 )
-            outbox.put(report)
+            outbox.send(report)

@@ -4,9 +4,9 @@ from collections.abc import Generator
 from contextlib import contextmanager
 
 from belog.processors.factory import open_tables as reader_of
-from belog.processors.memory_tables import MemoryTables
 from belog.processors.tables import TableReader
 from belog.schemas.errors import LogReplaced, NotFound
+from belog.service.snapshots import tables_from
 from belog.service.terminal import note
 from belog.storage import EventLog, open_log
 
@@ -46,8 +46,15 @@ def writable_log(uri: str, instance: str) -> Generator[EventLog]:
 
 
 @contextmanager
-def open_tables(log_uri: str, tables_uri: str) -> Generator[TableReader]:
+def open_tables(
+    log_uri: str, tables_uri: str, snapshots: str | None = None
+) -> Generator[TableReader]:
     """Open the tables of a log: those that a worker keeps, or ones made here and now of the log.
+
+    Args:
+        log_uri: The log.
+        tables_uri: Its tables.
+        snapshots: Where tables that are made here start from; None for the log's beginning.
 
     Raises:
         NotFound: There is no log.
@@ -56,7 +63,7 @@ def open_tables(log_uri: str, tables_uri: str) -> Generator[TableReader]:
     """
     with existing_log(log_uri) as log:
         if tables_uri == "memory:":
-            with MemoryTables(name=f"tables of {log.name}") as tables:
+            with tables_from(log, snapshots, name=f"tables of {log.name}") as tables:
                 tables.catch_up(log)
                 yield tables
             return

@@ -15,6 +15,7 @@ __all__ = [
     "JsonOption",
     "LimitOption",
     "LogOption",
+    "SnapshotsOption",
     "TablesOption",
     "event_filter",
 ]
@@ -35,6 +36,15 @@ TablesOption = Annotated[
         envvar="BELOG__TABLES__URI",
         metavar="URI",
         help="The tables: redis://host:port/db, or memory: to fold the log here and now.",
+    ),
+]
+SnapshotsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--snapshots",
+        envvar="BELOG__SNAPSHOTS__URI",
+        metavar="DIR",
+        help="Start from the newest snapshot in this folder.",
     ),
 ]
 JsonOption = Annotated[

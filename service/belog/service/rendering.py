@@ -17,7 +17,7 @@ from belog.processors.rows import (
     JobRunRow,
     PartitionRow,
     Row,
-    SystemRow,
+    RowKind,
     TaskRow,
 )
 from belog.schemas.envelope import Event, StoredEvent
@@ -218,10 +218,10 @@ def row_line(row: Row) -> Sequence[str]:
     return row.log_id, row.state, row.instance or "", "", str(row.index), time
 
 
-row_titles: Final[Mapping[type[Row], Sequence[str]]] = {
-    PartitionRow: ("partition", "state", "data", "build", "index", "updated"),
-    BuildRow: ("build", "state", "client", "partitions", "index", "updated"),
-    JobRunRow: ("job run", "state", "label", "build", "index", "updated"),
-    TaskRow: ("task", "state", "label", "build", "index", "updated"),
-    SystemRow: ("log", "state", "instance", "", "index", "updated"),
+row_titles: Final[Mapping[RowKind, Sequence[str]]] = {
+    "partition": ("partition", "state", "data", "build", "index", "updated"),
+    "build": ("build", "state", "client", "partitions", "index", "updated"),
+    "job_run": ("job run", "state", "label", "build", "index", "updated"),
+    "task": ("task", "state", "label", "build", "index", "updated"),
+    "system": ("log", "state", "instance", "", "index", "updated"),
 }

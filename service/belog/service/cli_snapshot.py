@@ -1,0 +1,67 @@
+"""Commands that keep what was read: snapshot."""
+
+from typing import Annotated
+
+import typer
+
+from belog.processors.replay import Progress
+from belog.service import options
+from belog.service.opening import existing_log
+from belog.service.rendering import rfc3339
+from belog.service.snapshots import take_snapshot
+from belog.service.terminal import progress_bar, put, put_json
+from belog.storage.creation import CREATOR
+from belog.storage.snapshots import SNAPSHOTS_KEPT, SnapshotStore
+
+__all__ = ["snapshot"]
+
+
+def snapshot(
+    log: options.LogOption,
+    snapshots: Annotated[
+        str,
+        typer.Option(
+            "--snapshots",
+            envvar="BELOG__SNAPSHOTS__URI",
+            metavar="DIR",
+            help="The folder to keep it in.",
+        ),
+    ],
+    *,
+    keep: Annotated[
+        int, typer.Option("--keep", min=1, help="Remove older ones than so many of this log.")
+    ] = SNAPSHOTS_KEPT,
+    actor: Annotated[
+        str, typer.Option("--actor", envvar="BELOG__PRODUCER__ACTOR", help="Who takes it.")
+    ] = CREATOR,
+    as_json: options.JsonOption = False,
+) -> None:
+    """Take a snapshot of the log's fold and tables, so that programs start from it.
+
+    The log is told of it, unless it is a replica.
+
+    Example: belog snapshot --log sqlite:///demo.db --snapshots snapshots
+    """
+    store = SnapshotStore(snapshots, keep=keep)
+    with existing_log(log) as opened, progress_bar("reading", None) as show:
+
+        def on_progress(progress: Progress) -> None:
+            show(progress.position, progress.end_position)
+
+        taken = take_snapshot(opened, store, actor=actor, on_progress=on_progress)
+    header = taken.header
+    if as_json:
+        put_json(
+            {
+                "file": str(taken.file.path),
+                "next_idx": header.next_idx,
+                "events": header.merkle_size,
+                "root": header.root.hex(),
+                "subjects": header.subject_count,
+                "rows": header.row_count,
+                "taken_at": rfc3339(header.taken_at),
+                "content_digest": taken.digest.hex(),
+            }
+        )
+        return
+    put(f"{taken.file.path}: all events below index {header.next_idx}, {header.row_count} rows")

@@ -163,7 +163,13 @@ def _decoded(block: RowBlock) -> list[Row]:
 
 
 def restore_tables(
-    log: EventLog, identity: LogIdentity, store: SnapshotStore, *, keeps_root: bool = True
+    log: EventLog,
+    identity: LogIdentity,
+    store: SnapshotStore,
+    *,
+    keeps_root: bool = True,
+    next_idx_max: int | None = None,
+    created_us_max: int | None = None,
 ) -> tuple[SnapshotFile, TableFold] | None:
     """Return the newest snapshot of a log with its tables, to go on from; None for none.
 
@@ -172,6 +178,8 @@ def restore_tables(
         identity: What opening it said.
         store: Where its snapshots are.
         keeps_root: As for `Fold`.
+        next_idx_max: As for `SnapshotStore.newest_valid`.
+        created_us_max: As there.
 
     Raises:
         Unavailable: The folder or the log cannot be read.
@@ -182,4 +190,10 @@ def restore_tables(
         checked_against(log, tables.fold)
         return tables
 
-    return store.newest_valid(identity.log_id, read, is_replica=identity.is_replica)
+    return store.newest_valid(
+        identity.log_id,
+        read,
+        is_replica=identity.is_replica,
+        next_idx_max=next_idx_max,
+        created_us_max=created_us_max,
+    )

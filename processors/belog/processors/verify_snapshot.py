@@ -85,15 +85,15 @@ def _differences(expected: TableFold, found: TableFold) -> Iterator[SnapshotDiff
     yield from _fold_differences(expected.fold, found.fold)
     for kind, table in expected.fold.subjects.items():
         yield from _entries(kind, table, found.fold.subjects[kind])
-    for kind in ROW_TYPES:
-        yield from _entries(f"{kind} row", expected.rows_of(kind), found.rows_of(kind))
+    for row_kind in ROW_TYPES:
+        rows = expected.rows_of(row_kind), found.rows_of(row_kind)
+        yield from _entries(f"{row_kind} row", *rows)
 
 
 def _fold_differences(expected: Fold, found: Fold) -> Iterator[SnapshotDifference]:
     fields: tuple[tuple[str, object, object], ...] = (
         ("root", expected.merkle.root().hex(), found.merkle.root().hex()),
         ("merkle_size", expected.merkle.size, found.merkle.size),
-        ("next_idx", expected.next_idx, found.next_idx),
         ("last_accepted", expected.last_accepted, found.last_accepted),
         ("created_at", expected.created_at, found.created_at),
         ("lifecycle_version", expected.lifecycle.version, found.lifecycle.version),

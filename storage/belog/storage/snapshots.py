@@ -212,6 +212,7 @@ class SnapshotStore:
         *,
         is_replica: bool = False,
         next_idx_max: int | None = None,
+        created_us_max: int | None = None,
     ) -> tuple[SnapshotFile, T] | None:
         """Return the newest snapshot that can be read, with what `read` made of it.
 
@@ -222,7 +223,8 @@ class SnapshotStore:
             read: Reads what is wanted, to its end; raises `Corrupt`, `NewerFormat` or another
                 error of this project to pass the snapshot by.
             is_replica: Whether the log is a replica.
-            next_idx_max: Pass by later ones, without a warning.
+            next_idx_max: Pass by those with more events, without a warning.
+            created_us_max: Pass by those with events ingested later, microseconds since the epoch.
 
         Raises:
             Unavailable: The folder cannot be read.
@@ -233,6 +235,8 @@ class SnapshotStore:
                 continue
             try:
                 with self.open(file) as reader:
+                    if created_us_max is not None and reader.header.created_at > created_us_max:
+                        continue
                     return file, read(reader)
             except Unavailable:
                 raise

@@ -1,5 +1,4 @@
-"""A writer with the PostgreSQL recorder of `eventsourcing`; runs in a virtual environment of its
-own.
+"""A writer with the PostgreSQL recorder of `eventsourcing`, in a virtual environment of its own.
 
 `python eventsourcing_postgres.py PORT TABLE EVENTS BATCH BYTES` connects, says "ready", waits for a
 line, writes, and says how many seconds that took. The recorder locks its table, as it does by

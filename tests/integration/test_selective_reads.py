@@ -217,6 +217,28 @@ def test_ids_and_statistics_agree_with_a_model(open_log: Open, seed: int) -> Non
 
 
 @pytest.mark.usefixtures("small_steps")
+def test_job_run_describes_only_what_came_after_it(open_log: Open, seed: int) -> None:
+    story = Story(f"{seed}-late")
+
+    def event(payload: Payload, subject: str) -> Event:
+        event_id = story.random.randbytes(16)
+        return new_event(payload, subject, event_id=event_id, actor="a", occurred_at=T0)
+
+    log = open_log()
+    available = PartitionAvailable(build_request_id="b", job_run_id="late")
+    log.append(event(available, "early"))
+    log.append(event(JobScheduled(build_request_id="b", job_label="rare"), "late"))
+    log.append(event(JobRunning(), "late"))
+    log.append(event(available, "after"))
+    wanted = EventFilter(job_run_ids=("late",), job_labels=("rare",))
+    for _ in range(2):
+        assert [stored.index for stored in log.read(0, wanted).events] == [2, 3, 4]
+        assert [stored.index for stored in open_log().read(0, wanted).events] == [2, 3, 4]
+        log.append_batch([event(PartitionObserved(), "other") for _ in range(200)])
+    assert [stored.index for stored in log.read(0, wanted).events] == [2, 3, 4]
+
+
+@pytest.mark.usefixtures("small_steps")
 def test_many_readers_extend_one_index(open_log: Open, seed: int) -> None:
     story = Story(f"{seed}-readers")
     log = open_log()

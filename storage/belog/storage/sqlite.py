@@ -11,11 +11,12 @@ Table `belog_meta` names the format and the log, table `belog_records` holds
 Source: https://www.sqlite.org/wal.html, https://www.sqlite.org/pragma.html#pragma_synchronous
 """
 
+import os
 import sqlite3
 import threading
 import time
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
@@ -28,6 +29,7 @@ from belog.schemas.errors import (
     Corrupt,
     IndexConflict,
     InvalidUri,
+    LogReplaced,
     NewerFormat,
     NotFound,
     Unavailable,
@@ -111,6 +113,8 @@ class SqliteLog(ConditionalLog):
         self._clock = clock
         self._write_lock = threading.Lock()
         self._writer: sqlite3.Connection | None = None
+        self._file: tuple[int, int] | None = None
+        self._absolute = os.path.abspath(path)  # noqa: PTH100 - text, for `_file_now`
         self._readers = ReaderConnections(self._connect)
         self._committed = threading.Condition()
         self._identity: LogIdentity | None = None
@@ -140,6 +144,7 @@ class SqliteLog(ConditionalLog):
                     msg = f"the folder of {self.path} does not exist"
                     raise InvalidUri(msg, log=self.name, hint="create it first")
                 self._writer = self._writer or self._connect()
+                self._file = self._file_now()
                 wanted = LogIdentity(log_id or new_uuid(), instance, replica)
                 try:
                     self._identity = self._open_or_create(
@@ -338,9 +343,22 @@ class SqliteLog(ConditionalLog):
                 msg = "the log was not initialized"
                 raise NotFound(msg, log=self.name, hint="call initialize() first")
             with self._transaction(self._writer):
+                self._check_same_file()
                 yield self._writer
         with self._committed:
             self._committed.notify_all()
+
+    def _check_same_file(self) -> None:
+        """Refuse to write into a file that nobody can open any more."""
+        if self._file != self._file_now():
+            msg = "the file was removed, or another one put in its place, while it was open"
+            raise LogReplaced(msg, log=self.name, hint="open the log anew")
+
+    def _file_now(self) -> tuple[int, int] | None:
+        with suppress(OSError):
+            found = os.stat(self._absolute)  # noqa: PTH116 - a third of the price, at each append
+            return found.st_dev, found.st_ino
+        return None
 
     def append_batch(
         self,

@@ -321,15 +321,21 @@ def fields_of(server: Redis, tables: Tables, row: str) -> dict[bytes, bytes]:
 def test_rows_can_be_read_by_a_person(tables: Tables, redis_server: Redis) -> None:
     refs: list[JsonValue] = ["s3://bucket/é", 'back\\/slash "quoted"']
     what = event("v1.partition.observed", "p", {"upstream_deps": refs, "source": "a/b"}, n=1)
-    tables.follower(RecordsLog([record(0, created()), record(1, what)])).catch_up()
+    job = event("v1.job.scheduled", "r/1", {"build_request_id": "b", "outputs": refs}, n=2)
+    records = [record(0, created()), record(1, what), record(2, job)]
+    tables.follower(RecordsLog(records)).catch_up()
     fields = fields_of(redis_server, tables, "partition:p")
     assert fields[b"state"] == b"available"
     assert fields[b"updated_at"] == str(T0 + 1).encode()
     assert fields[b"updated_at_iso"] == b"2025-06-15T15:06:40.000001Z"
-    text = fields[b"available_upstream_deps"].decode()
+    data = json.loads(fields[b"available"])
+    assert (data["upstream_deps"], data["source"]) == (refs, "a/b")
+    assert fields[b"available_at_iso"] == fields[b"updated_at_iso"]
+    assert b"attempt" not in fields
+    run = fields_of(redis_server, tables, "job_run:r/1")
+    text = run[b"outputs"].decode()
     assert text == r'["s3://bucket/é","back\\/slash \"quoted\""]'
     assert json.loads(text) == refs
-    assert b"attempt_build_id" not in fields
 
 
 def test_times_are_those_of_the_calendar(tables: Tables, redis_server: Redis, seed: int) -> None:

@@ -1,11 +1,12 @@
 """A change of the tables as the script `WRITE` takes it. Pure."""
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from belog.processors.indexes import index_names
+from belog.processors.redis_rows import fields_of
 from belog.processors.rows import ROW_TYPES, Row, RowKind
 from belog.processors.table_fold import Change
 
@@ -22,14 +23,14 @@ def pack_change(change: Change, base: str) -> bytes:
         change: What to write.
         base: What the keys of the generation start with.
     """
-    rows: list[tuple[str, bool, Row]] = []
+    rows: list[tuple[str, bool, Row | dict[str, Any]]] = []
     added: _ByIndex = {kind: {} for kind in ROW_TYPES}
     removed: _ByIndex = {kind: {} for kind in ROW_TYPES}
     new_ids: dict[RowKind, list[str]] = {kind: [] for kind in ROW_TYPES}
     for item in change.rows:
         before, after = item.before, item.after
         kind, row_id = after.kind, after.row_id
-        rows.append((f"{base}{kind}:{row_id}", before is not None, after))
+        rows.append((f"{base}{kind}:{row_id}", before is not None, fields_of(after)))
         if before is None:
             names = index_names(after)
             new_ids[kind] += ("0", row_id)

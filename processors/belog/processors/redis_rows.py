@@ -1,9 +1,11 @@
-"""Rows as Redis hashes that a person can read: what the script `WRITE` spells, read back. Pure.
+"""Rows as Redis hashes that a person can read. Pure.
 
-Each field of a row is a field of its hash, those of its parts with the part's name in front
-(`attempt_build_id`, `available_at`, `count_failed`). Values are text: integers in decimal, lists as
-JSON; what is absent or at its default is not there. A time stands there twice, in microseconds and,
-as `…_iso`, for people.
+Each field of a row is a field of its hash. Values are text: integers in decimal, lists and parts
+(`attempt`, `available`, `counts`) as JSON; what is absent or at its default is not there. A time
+stands there twice, in microseconds and, as `…_iso`, for people; that of the data, `available_at`,
+stands outside its part too.
+
+`fields_of` says what the script `WRITE` is to spell, `row_of` reads what it spelled.
 """
 
 import json
@@ -14,64 +16,68 @@ from typing import Any, Final, get_args
 import msgspec
 from msgspec import Struct
 
-from belog.processors.rows import ROW_TYPES, Attempt, Availability, BuildCounts, Row, RowKind
+from belog.processors.rows import (
+    ROW_TYPES,
+    Attempt,
+    Availability,
+    BuildCounts,
+    BuildRow,
+    PartitionRow,
+    Row,
+    RowKind,
+)
 from belog.schemas.errors import Corrupt
 
-__all__ = ["row_of"]
+__all__ = ["fields_of", "row_of"]
 
-_PREFIXES: Final[Mapping[type[Struct], str]] = {
-    Attempt: "attempt_",
-    Availability: "available_",
-    BuildCounts: "count_",
-}
-"""Parts of rows, and what their fields start with; `WRITE` has the same."""
+_PARTS: Final = frozenset[Any]({Attempt, Availability, BuildCounts})
+_to_json: Final = msgspec.json.Encoder().encode
+
+
+def fields_of(row: Row) -> Row | dict[str, Any]:
+    """Return the fields of a row's hash, with the parts as JSON."""
+    if type(row) is PartitionRow:
+        fields: dict[str, Any] = {
+            "ref": row.ref,
+            "state": row.state,
+            "index": row.index,
+            "updated_at": row.updated_at,
+            "first_seen": row.first_seen,
+            "version": row.version,
+        }
+        if row.attempt is not None:
+            fields["attempt"] = _to_json(row.attempt).decode()
+        if row.available is not None:
+            fields["available"] = _to_json(row.available).decode()
+            fields["available_at"] = row.available.at
+        if row.message is not None:
+            fields["message"] = row.message
+        return fields
+    if type(row) is BuildRow:
+        built: dict[str, Any] = msgspec.to_builtins(row)
+        built["counts"] = _to_json(row.counts).decode()
+        return built
+    return row
 
 
 def _list_of(text: str) -> tuple[str, ...]:
     return tuple(json.loads(text))
 
 
-class _Reading(Struct, frozen=True):
-    """How one field is read back."""
-
-    name: str
-    key: str
-    from_text: Callable[[str], Any]
-
-
-class _Part(Struct, frozen=True):
-    name: str
-    struct: type[Struct]
-    is_optional: bool
-    reading: tuple[_Reading, ...]
+def _reader(kind: Any) -> Callable[[str], Any]:  # noqa: ANN401 - the type of a field
+    if isinstance(kind, UnionType):
+        (kind,) = (t for t in get_args(kind) if t is not type(None))
+    if kind is str or kind is int:
+        return kind
+    if kind in _PARTS:
+        return msgspec.json.Decoder(kind).decode
+    return _list_of
 
 
-class _Codec(Struct, frozen=True):
-    reading: tuple[_Reading, ...]
-    parts: tuple[_Part, ...]
-
-
-_FROM_TEXT: Final[Mapping[object, Callable[[str], Any]]] = {int: int, str: str}
-
-
-def _codec(struct: type[Struct], prefix: str) -> _Codec:
-    reading: list[_Reading] = []
-    parts: list[_Part] = []
-    for field in msgspec.structs.fields(struct):
-        kind: Any = field.type
-        is_optional = isinstance(kind, UnionType)
-        if is_optional:
-            (kind,) = (t for t in get_args(kind) if t is not type(None))
-        if kind in _PREFIXES:
-            part = _codec(kind, _PREFIXES[kind])
-            parts.append(_Part(field.name, kind, is_optional, part.reading))
-            continue
-        from_text = _FROM_TEXT.get(kind, _list_of)
-        reading.append(_Reading(field.name, prefix + field.name, from_text))
-    return _Codec(tuple(reading), tuple(parts))
-
-
-_CODECS: Final[Mapping[type[Row], _Codec]] = {cls: _codec(cls, "") for cls in ROW_TYPES.values()}
+_READERS: Final[Mapping[type[Row], Mapping[str, Callable[[str], Any]]]] = {
+    cls: {field.name: _reader(field.type) for field in msgspec.structs.fields(cls)}
+    for cls in ROW_TYPES.values()
+}
 
 
 def row_of(kind: RowKind, fields: Mapping[str, str]) -> Row | None:
@@ -82,23 +88,11 @@ def row_of(kind: RowKind, fields: Mapping[str, str]) -> Row | None:
     """
     if not fields:
         return None
-    cls = ROW_TYPES[kind]
-    codec = _CODECS[cls]
+    cls: type[Struct] = ROW_TYPES[kind]
+    readers = _READERS[ROW_TYPES[kind]]
     try:
-        values = _values(codec.reading, fields)
-        for part in codec.parts:
-            if not part.is_optional or part.reading[0].key in fields:
-                values[part.name] = part.struct(**_values(part.reading, fields))
-        return cls(**values)
+        row = cls(**{name: readers[name](text) for name, text in fields.items() if name in readers})
     except (ValueError, TypeError) as error:
         msg = f"a row of kind {kind} cannot be read: {error}"
         raise Corrupt(msg, hint="make the tables anew") from error
-
-
-def _values(reading: tuple[_Reading, ...], texts: Mapping[str, str]) -> dict[str, Any]:
-    values: dict[str, Any] = {}
-    for field in reading:
-        text = texts.get(field.key)
-        if text is not None:
-            values[field.name] = field.from_text(text)
-    return values
+    return row if isinstance(row, ROW_TYPES[kind]) else None

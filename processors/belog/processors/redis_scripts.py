@@ -9,6 +9,8 @@ Layout of the keys, for the tag `{belog}` and the generation `7f3a`:
 ===================================  ===========================================================
 `{belog}:meta`                       hash, see above
 `{belog}:old`                        set of generations that are not removed yet
+`{belog}:loading`                    set of generations that are loaded from a snapshot; each has a
+                                     hash `{belog}:7f3a:meta` until it is whole
 `{belog}:7f3a:partition:REF`         hash, a row; likewise `build`, `job_run`, `task`, `system`
 `{belog}:7f3a:ids:partition`         sorted set of all ids, score 0: for the order by id
 `{belog}:7f3a:ix:partition:NAME`     sorted set of ids by the index of their last event
@@ -18,7 +20,7 @@ Layout of the keys, for the tag `{belog}` and the generation `7f3a`:
 
 from typing import Final
 
-__all__ = ["BEGIN", "COUNTS", "GET_ROWS", "LIST_ROWS", "WRITE"]
+__all__ = ["BEGIN", "COUNTS", "GET_ROWS", "LIST_ROWS", "SWITCH", "WRITE"]
 
 WRITE: Final = """
 local meta = redis.call('HMGET', KEYS[1], 'log_id', 'schema_version', 'generation', 'position',
@@ -52,39 +54,33 @@ local function iso_time(us)
   return string.format('%s.%06dZ', text, us - second * 1000000)
 end
 
-local prefixes = {attempt = 'attempt_', available = 'available_', counts = 'count_'}
 local format, find = string.format, string.find
-local function spell(arguments, n, prefix, part)
-  for name, value in pairs(part) do
+local function spell(key, fields)
+  local arguments, n = {key}, 1
+  for name, value in pairs(fields) do
     local kind = type(value)
-    if kind == 'table' then
-      if value[1] ~= nil then
-        -- This encoder writes a backslash before each slash: JSON allows it, people trip over it.
-        value = string.gsub(cjson.encode(value), '\\\\/', '/')
-        arguments[n + 1], arguments[n + 2], n = prefix .. name, value, n + 2
-      else
-        n = spell(arguments, n, prefixes[name], value)
-      end
-    elseif kind == 'number' then
-      arguments[n + 1], arguments[n + 2], n = prefix .. name, format('%.0f', value), n + 2
-      if name == 'at' or find(name, '_at', -3, true) then
-        arguments[n + 1], arguments[n + 2], n = prefix .. name .. '_iso', iso_time(value), n + 2
+    if kind == 'number' then
+      arguments[n + 1], arguments[n + 2], n = name, format('%.0f', value), n + 2
+      if find(name, '_at', -3, true) then
+        arguments[n + 1], arguments[n + 2], n = name .. '_iso', iso_time(value), n + 2
       end
     else
-      arguments[n + 1], arguments[n + 2], n = prefix .. name, value, n + 2
+      if kind == 'table' then
+        -- This encoder writes a backslash before each slash: JSON allows it, people trip over it.
+        value = string.gsub(cjson.encode(value), '\\\\/', '/')
+      end
+      arguments[n + 1], arguments[n + 2], n = name, value, n + 2
     end
   end
-  return n
+  return arguments
 end
 
 local batch = cmsgpack.unpack(ARGV[10])
 for _, row in ipairs(batch[1]) do
-  local arguments = {row[1]}
-  spell(arguments, 1, '', row[3])
   if row[2] then
     redis.call('DEL', row[1])
   end
-  redis.call('HSET', unpack(arguments))
+  redis.call('HSET', unpack(spell(row[1], row[3])))
 end
 for _, arguments in ipairs(batch[2]) do
   redis.call('ZREM', unpack(arguments))
@@ -126,6 +122,33 @@ return 1
 
 Keys: the hash, the set of old generations. Arguments: generation seen (empty for none), new one,
 log id, schema version, written_at. Returns 1 or 0.
+"""
+
+SWITCH: Final = """
+local now = redis.call('HMGET', KEYS[1], 'generation', 'position')
+if (now[1] or '') ~= ARGV[1] or tonumber(now[2] or '0') >= tonumber(ARGV[4]) then
+  return 0
+end
+if redis.call('HGET', KEYS[3], 'position') ~= ARGV[3] then
+  return 0
+end
+if ARGV[1] ~= '' then
+  redis.call('SADD', KEYS[2], ARGV[1])
+end
+redis.call('RENAME', KEYS[3], KEYS[1])
+redis.call('HSET', KEYS[1], 'position', ARGV[4], 'applied', ARGV[5], 'created_at', ARGV[6],
+           'written_at', ARGV[7])
+redis.call('SREM', KEYS[4], ARGV[2])
+redis.call('PUBLISH', KEYS[5], ARGV[5])
+return 1
+"""
+"""Lets readers see a generation that was loaded, if the present one is still the one that was seen
+and holds less.
+
+Keys: the hash, the set of old generations, the hash of the loaded one, the set of those that are
+being loaded, the channel. Arguments: generation seen (empty for none), the loaded one, the position
+in its hash, then position, applied, created_at and written_at as they are from then on. Returns 1
+or 0.
 """
 
 _ROWS: Final = """

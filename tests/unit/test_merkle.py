@@ -85,3 +85,15 @@ def test_a_copy_is_independent() -> None:
 def test_peaks_must_fit_the_size() -> None:
     with pytest.raises(ValueError, match="2 peaks, not 1"):
         MerkleRange(3, [EMPTY_ROOT])
+
+
+def test_leaves_at_once_are_leaves_one_by_one() -> None:
+    leaves = [n.to_bytes(2, "big") for n in range(70)]
+    for before in range(35):
+        for count in range(35):
+            tree, other = MerkleRange(), MerkleRange()
+            for leaf in leaves[: before + count]:
+                tree.add(leaf)
+            other.extend(leaves[:before])
+            other.extend(leaves[before : before + count])
+            assert (other.size, other.peaks) == (tree.size, tree.peaks)

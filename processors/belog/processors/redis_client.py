@@ -63,12 +63,18 @@ class Keys(Struct, frozen=True):
     old: str
     channel: str
     """Where each new `applied` is published."""
+    loading: str
 
     @staticmethod
     def of(prefix: str) -> "Keys":
         """Return the names under a prefix."""
         tag = f"{{{prefix}}}:"
-        return Keys(tag, f"{tag}meta", f"{tag}old", f"{tag}applied")
+        return Keys(tag, f"{tag}meta", f"{tag}old", f"{tag}applied", f"{tag}loading")
+
+    def loading_into(self, generation: str) -> "Keys":
+        """Return the names for writing a generation that nobody reads yet."""
+        base = self.base(generation)
+        return Keys(self.tag, f"{base}meta", self.old, f"{base}applied", self.loading)
 
     def base(self, generation: str) -> str:
         """Return what the keys of a generation start with."""

@@ -46,6 +46,11 @@ GENERATION_BYTES: Final = 4
 T = TypeVar("T")
 
 
+def new_generation() -> str:
+    """Return a name for tables that are made anew."""
+    return os.urandom(GENERATION_BYTES).hex()
+
+
 class RedisWriter:
     """Writes changes into Redis. Not thread-safe."""
 
@@ -56,6 +61,7 @@ class RedisWriter:
         retry_s: float = RETRY_S,
         clock: Callable[[], int] = now_us,
         pause: Callable[[float], None] = time.sleep,
+        loading: str | None = None,
     ) -> None:
         """Name the tables; nothing is sent yet.
 
@@ -64,9 +70,12 @@ class RedisWriter:
             retry_s: How long an unreachable Redis is tried again, seconds.
             clock: Gives the time, microseconds since the epoch.
             pause: Waits between two tries, seconds.
+            loading: Write into this generation, which nobody reads yet; see
+                `belog.processors.redis_load`.
         """
         self.name = uri.name
-        self._keys = Keys.of(uri.prefix)
+        keys = Keys.of(uri.prefix)
+        self._keys = keys if loading is None else keys.loading_into(loading)
         self._client = connect(uri)
         self._write = self._client.register_script(WRITE)
         self._begin = self._client.register_script(BEGIN)
@@ -75,7 +84,7 @@ class RedisWriter:
         self._pause = pause
         self._sender = ThreadPoolExecutor(1, thread_name_prefix="belog-redis")
         self._pending: deque[tuple[Change, Future[int]]] = deque()
-        self._generation = ""
+        self._generation = loading or ""
 
     @property
     def generation(self) -> str:
@@ -120,7 +129,7 @@ class RedisWriter:
         Returns:
             Whether it did.
         """
-        generation = os.urandom(GENERATION_BYTES).hex()
+        generation = new_generation()
         arguments: list[EncodableT] = [
             seen.generation,
             generation,

@@ -26,6 +26,7 @@ from belog.storage.interface import EventLog, LogIdentity
 __all__ = [
     "BATCH_RECORDS",
     "WHOLE_LOG",
+    "Beginning",
     "Progress",
     "Stop",
     "TableFollower",
@@ -242,6 +243,26 @@ class TableWriter(Protocol):
         ...
 
 
+class Beginning(Protocol):
+    """Where a follower begins that does not read the whole log; see `belog.processors.periodic`."""
+
+    def fold(self) -> TableFold:
+        """Return the fold of the newest snapshot, an empty one where there is none."""
+        ...
+
+    def load(self, fold: TableFold, seen: TablesStatus) -> bool:
+        """Put a fold's rows in the place of the stored tables, unless they have moved on."""
+        ...
+
+    def passed(self, fold: TableFold) -> None:
+        """Take note of how far a follower is; only to be looked at, and not kept."""
+        ...
+
+    def close(self) -> None:
+        """End what goes on beside the follower; idempotent."""
+        ...
+
+
 class TableFollower:
     """Keeps stored tables up with a log. Not thread-safe.
 
@@ -253,18 +274,27 @@ class TableFollower:
         restarts: How often the tables were found lost since the start.
     """
 
-    def __init__(self, log: EventLog, writer: TableWriter, identity: LogIdentity) -> None:
+    def __init__(
+        self,
+        log: EventLog,
+        writer: TableWriter,
+        identity: LogIdentity,
+        *,
+        beginning: Beginning | None = None,
+    ) -> None:
         """Follow an opened log; call `start` first.
 
         Args:
             log: The log.
             writer: The tables; this object's own from then on.
             identity: What opening the log said.
+            beginning: Where to begin; None for the log's beginning.
         """
         self.log_id: UUID = identity.log_id
         self.restarts = 0
         self._log = log
         self._writer = writer
+        self._beginning = beginning
         self._fold = TableFold(Fold(keeps_root=False))
         self._from = Checkpoint(0, 0)
 
@@ -279,16 +309,30 @@ class TableFollower:
         return self._fold.fold.next_idx
 
     def start(self) -> Checkpoint:
-        """Make the tables ready, and begin with an empty fold.
+        """Make the tables ready, and begin with the newest snapshot, or with an empty fold.
+
+        Tables that lack what the snapshot holds are loaded from it.
 
         Returns:
             Where the tables are.
 
         Raises:
             LogTruncated: The tables are ahead of the log.
-            Unavailable: Redis or the log cannot be reached.
+            Overloaded: Others wrote or lost the tables all the time.
+            Unavailable: Redis, the log or the snapshots cannot be reached.
             As `TableWriter.start`.
         """
+        beginning = self._beginning
+        self._fold = TableFold(Fold(keeps_root=False)) if beginning is None else beginning.fold()
+        for _ in range(RESTARTS_MAX):
+            status = self._look()
+            if beginning is None or self.position <= status.position:
+                return self._from
+            beginning.load(self._fold, status)
+        msg = f"the tables were written or lost {RESTARTS_MAX} times while they were loaded"
+        raise Overloaded(msg, log=self._writer.name, hint="who else deletes keys there?")
+
+    def _look(self) -> TablesStatus:
         status = self._writer.start(str(self.log_id))
         end_position = self._log.next_position()
         if status.position > end_position:
@@ -296,11 +340,10 @@ class TableFollower:
             hint = "acknowledged events were lost: find them, or make the tables anew"
             raise LogTruncated(msg, log=self._log.name, index=status.applied, hint=hint)
         self._from = Checkpoint(status.position, status.applied)
-        self._fold = TableFold(Fold(keeps_root=False))
-        return self._from
+        return status
 
     def rebuild(self) -> None:
-        """Throw the tables away, so that they are made anew from the start of the log."""
+        """Throw the tables away, so that they are made anew from where this object begins."""
         self._writer.clear(str(self.log_id), self._writer.status())
         self.start()
 
@@ -323,6 +366,7 @@ class TableFollower:
             with _fewer_collections():
                 for records in scan.batches(lambda: self.position):
                     self._write(self._fold.apply(records))
+                    self._passed()
                 self._flush()
             if self.restarts == before:
                 self._writer.remove_old()
@@ -342,6 +386,7 @@ class TableFollower:
         if records and records[0].position == self.position:
             self._write(self._fold.apply(records))
             self._flush()
+            self._passed()
         if self.restarts != restarts or (records and records[-1].position >= self.position):
             self.catch_up()
 
@@ -387,6 +432,10 @@ class TableFollower:
         if stale := self._writer.write(rest):
             self._restart(stale)
 
+    def _passed(self) -> None:
+        if self._beginning is not None:
+            self._beginning.passed(self._fold)
+
     def _flush(self) -> None:
         if stale := self._writer.flush():
             self._restart(stale)
@@ -402,4 +451,6 @@ class TableFollower:
 
     def close(self) -> None:
         """Release the tables; idempotent."""
+        if self._beginning is not None:
+            self._beginning.close()
         self._writer.close()

@@ -21,13 +21,24 @@ from typing import Final, Literal, Protocol, cast
 
 from msgspec import Struct
 
+from belog.processors.periodic import SNAPSHOT_EVERY_EVENTS, LoadTables, SnapshotBeginning
 from belog.processors.replay import OnProgress, Progress, Stop, TableFollower, open_existing
+from belog.processors.snapshots import TakenSnapshot
 from belog.processors.tables import TableReader, TablesStatus
-from belog.schemas.errors import Diverged, InvalidUri, Unavailable
+from belog.schemas.errors import BelogError, Diverged, InvalidUri, Unavailable
 from belog.storage.factory import open_log
 from belog.storage.interface import EventLog, LogIdentity
+from belog.storage.snapshots import SnapshotStore
 
-__all__ = ["Tail", "Watchdog", "WorkerSettings", "WorkerStatus", "run_worker", "worker_status"]
+__all__ = [
+    "Tail",
+    "Watchdog",
+    "WorkerSettings",
+    "WorkerSnapshots",
+    "WorkerStatus",
+    "run_worker",
+    "worker_status",
+]
 
 LOGGER: Final = logging.getLogger("belog.worker")
 
@@ -60,6 +71,17 @@ class WorkerSettings(Struct, frozen=True, kw_only=True):
     retry_s: float = RETRY_S
     watchdog_s: float = 90.0
     """How long the tables may stand still while the log moves, before the worker gives up."""
+
+
+class WorkerSnapshots(Struct, frozen=True, kw_only=True):
+    """What a worker does with snapshots: it starts from the newest one, and takes further ones."""
+
+    store: SnapshotStore
+    every_events: int | None = SNAPSHOT_EVERY_EVENTS
+    """Events between two snapshots; None to take none."""
+    announce: Callable[[EventLog, TakenSnapshot], object] | None = None
+    """Tells the log of a snapshot that is on disk. Called from a thread of its own; may raise the
+    errors of this project, which are logged."""
 
 
 class WorkerStatus(Struct, frozen=True, kw_only=True):
@@ -165,7 +187,13 @@ class _FaustModule(Protocol):
 
 class _RedisModule(Protocol):
     def follower_from_uri(
-        self, log: EventLog, tables_uri: str, identity: LogIdentity, *, retry_s: float
+        self,
+        log: EventLog,
+        tables_uri: str,
+        identity: LogIdentity,
+        *,
+        retry_s: float,
+        beginning: Callable[[LoadTables], SnapshotBeginning] | None,
     ) -> TableFollower: ...
 
 
@@ -174,6 +202,7 @@ def run_worker(
     tables_uri: str,
     settings: WorkerSettings | None = None,
     *,
+    snapshots: WorkerSnapshots | None = None,
     stop: Stop | None = None,
     on_progress: OnProgress | None = None,
 ) -> None:
@@ -185,6 +214,7 @@ def run_worker(
         log_uri: The log; it must exist.
         tables_uri: `redis:` or `rediss:`.
         settings: How to run.
+        snapshots: Where to start from and what to take; None to read the log from its beginning.
         stop: Set by another thread to end.
         on_progress: Called while it catches up in bulk.
 
@@ -201,7 +231,10 @@ def run_worker(
     with _stopping(stop) as stopping, log:
         identity = _until_reached(lambda: open_existing(log), settings.retry_s, stopping)
         redis = cast("_RedisModule", _imported("belog.processors.redis_follower", "redis"))
-        follower = redis.follower_from_uri(log, tables_uri, identity, retry_s=settings.retry_s)
+        beginning = None if snapshots is None else _beginning(log, identity, snapshots)
+        follower = redis.follower_from_uri(
+            log, tables_uri, identity, retry_s=settings.retry_s, beginning=beginning
+        )
         try:
             start = follower.start()
             log_event("started", log=log.name, log_id=identity.log_id, position=start.position)
@@ -213,6 +246,31 @@ def run_worker(
         finally:
             follower.close()
     log_event("stopped", position=follower.position)
+
+
+def _beginning(
+    log: EventLog, identity: LogIdentity, snapshots: WorkerSnapshots
+) -> Callable[[LoadTables], SnapshotBeginning]:
+    def say(outcome: TakenSnapshot | BelogError) -> None:
+        if isinstance(outcome, BelogError):
+            log_event("snapshot_failed", logging.WARNING, error=str(outcome))
+            return
+        log_event("snapshot_taken", next_idx=outcome.header.next_idx, file=outcome.file.path)
+        if snapshots.announce is None or identity.is_replica:
+            return
+        try:
+            snapshots.announce(log, outcome)
+        except BelogError as error:
+            log_event("snapshot_not_announced", logging.WARNING, error=str(error))
+
+    return lambda load: SnapshotBeginning(
+        log,
+        identity,
+        snapshots.store,
+        load,
+        every_events=snapshots.every_events,
+        on_outcome=say,
+    )
 
 
 def _tail(context: TailContext) -> None:

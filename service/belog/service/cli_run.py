@@ -13,24 +13,36 @@ import msgspec
 import typer
 
 from belog.processors.factory import open_tables as reader_of
+from belog.processors.periodic import SNAPSHOT_EVERY_EVENTS, LoadTables, SnapshotBeginning
 from belog.processors.replay import WHOLE_LOG, Progress, Until, replay_into
 from belog.processors.tables import TableReader
 from belog.processors.verify import verify_tables
 from belog.processors.verify_snapshot import verify_snapshot
-from belog.processors.worker import SESSION_TIMEOUT_S, WorkerSettings, run_worker
+from belog.processors.worker import (
+    SESSION_TIMEOUT_S,
+    WorkerSettings,
+    WorkerSnapshots,
+    run_worker,
+)
 from belog.producers.graph import GraphReport
-from belog.schemas.errors import Diverged, InvalidInput, NotFound
+from belog.schemas.errors import Diverged, InvalidInput
 from belog.service import options
 from belog.service.cli_log import import_app
 from belog.service.dag_run import PROCESSES_MAX, Answered, publish_graphs
 from belog.service.demo import free_folder, run_demo
 from belog.service.opening import check_same_log, existing_log
 from belog.service.rendering import Json, micros, rfc3339
-from belog.service.snapshots import identity_of, snapshot_named, tables_from
+from belog.service.snapshots import (
+    announce_snapshot,
+    identity_of,
+    snapshot_named,
+    tables_from,
+)
 from belog.service.terminal import note, progress_bar, put, put_json
 from belog.sink.run import run_sink
 from belog.sink.verify import verify_replica
 from belog.storage import EventLog
+from belog.storage.snapshots import SNAPSHOTS_KEPT, SnapshotStore
 
 __all__ = ["demo", "replay", "sink", "status", "verify", "worker"]
 
@@ -113,10 +125,25 @@ def worker(
             help="After so long without a sign of life another worker takes over.",
         ),
     ] = SESSION_TIMEOUT_S,
+    snapshots: options.SnapshotsOption = None,
+    snapshot_every: Annotated[
+        int,
+        typer.Option(
+            "--snapshot-every",
+            envvar="BELOG__SNAPSHOTS__EVERY_EVENTS",
+            metavar="EVENTS",
+            min=0,
+            help="Take a snapshot after so many events; 0: take none.",
+        ),
+    ] = SNAPSHOT_EVERY_EVENTS,
+    keep: Annotated[
+        int, typer.Option("--keep", min=1, help="Remove older snapshots than so many.")
+    ] = SNAPSHOTS_KEPT,
 ) -> None:
     """Keep the tables in Redis up with a log, until stopped.
 
-    Start several: one works, the others stand by.
+    Start several: one works, the others stand by. With --snapshots it starts from the newest one,
+    and takes further ones.
 
     Example: belog worker --log kafka://localhost:9092/builds --tables redis://localhost:6379/0
     """
@@ -126,6 +153,13 @@ def worker(
             log,
             tables,
             WorkerSettings(session_timeout_s=session_timeout_s),
+            snapshots=None
+            if snapshots is None
+            else WorkerSnapshots(
+                store=SnapshotStore(snapshots, keep=keep),
+                every_events=snapshot_every or None,
+                announce=announce_snapshot,
+            ),
             on_progress=lambda p: show(p.position, p.end_position),
         )
 
@@ -161,20 +195,30 @@ def replay(
         if until is not None:
             msg = "tables that a worker keeps cannot stay behind the log"
             raise InvalidInput(msg, hint="use --tables memory: with --until")
-        rebuild_tables(opened, tables, on_progress)
+        rebuild_tables(opened, tables, on_progress, snapshots=snapshots)
         with reader_of(tables) as reader:
             _put_counts(reader, as_json=as_json)
 
 
-def rebuild_tables(log: EventLog, tables: str, on_progress: Callable[[Progress], None]) -> None:
+def rebuild_tables(
+    log: EventLog,
+    tables: str,
+    on_progress: Callable[[Progress], None],
+    *,
+    snapshots: str | None = None,
+) -> None:
     """Throw tables in Redis away and make them anew; readers see the old ones until then."""
     from belog.processors.redis_follower import follower_from_uri  # noqa: PLC0415 - an extra
 
-    identity = log.identify()
-    if identity is None:
-        msg = "there is no log"
-        raise NotFound(msg, log=log.name)
-    follower = follower_from_uri(log, tables, identity)
+    identity = identity_of(log)
+
+    def beginning(load: LoadTables) -> SnapshotBeginning:
+        store = SnapshotStore(snapshots or "")
+        return SnapshotBeginning(log, identity, store, load, every_events=None)
+
+    follower = follower_from_uri(
+        log, tables, identity, beginning=None if snapshots is None else beginning
+    )
     try:
         follower.start()
         follower.rebuild()

@@ -14,7 +14,8 @@ from belog.schemas.errors import Corrupt, NewerFormat
 from belog.schemas.fold import Accepted, Fold, Record
 from belog.schemas.limits import DUPLICATE_WINDOW_EVENTS
 from belog.schemas.replica import ReplicaEncoder
-from belog.schemas.snapshot import RowBlock, SnapshotReader, image_of, write_snapshot
+from belog.schemas.snapshot import RowBlock, SnapshotReader
+from belog.schemas.snapshot_writer import image_of, write_snapshot
 from belog.storage.snapshots import SnapshotStore
 from tests.examples import LOG_ID, T0, apply_all, created, event, record, state_of
 from tests.table_logs import random_records

@@ -16,13 +16,11 @@ from belog.processors.table_fold import TABLE_SCHEMA_VERSION, TableFold
 from belog.schemas.errors import Corrupt, NewerFormat, Unsupported
 from belog.schemas.snapshot import (
     PART_BYTES,
-    FoldImage,
     RowBlock,
     SnapshotHeader,
     SnapshotReader,
-    image_of,
-    write_snapshot,
 )
+from belog.schemas.snapshot_writer import FoldImage, image_of, write_snapshot
 from belog.storage.interface import EventLog, LogIdentity
 from belog.storage.snapshots import SnapshotFile, SnapshotStore, checked_against
 

@@ -32,15 +32,7 @@ from belog.schemas.fold import Fold, SubjectState
 from belog.schemas.lifecycle import KINDS, LIFECYCLES, SubjectKind
 from belog.schemas.merkle import MerkleRange
 
-__all__ = [
-    "FORMAT_VERSION",
-    "FoldImage",
-    "RowBlock",
-    "SnapshotHeader",
-    "SnapshotReader",
-    "image_of",
-    "write_snapshot",
-]
+__all__ = ["FORMAT_VERSION", "PART_BYTES", "RowBlock", "SnapshotHeader", "SnapshotReader"]
 
 FORMAT_VERSION: Final = 1
 
@@ -51,18 +43,16 @@ PART_BYTES_MAX: Final = 64_000_000
 """Most bytes that are read at once: a part and its last item, which is an event's size at most.
 A damaged length must not ask for all memory."""
 
-SUBJECT_BYTES: Final = 120
-"""What a subject takes beside its id and owner, bytes, at most."""
-
-_RECENT_BYTES: Final = 24
+RECENT_BYTES: Final = 24
+"""One remembered event of a subject: its id and its index."""
+ID_BYTES: Final = 16
 _HASH_BYTES: Final = 32
-_ID_BYTES: Final = 16
-_SCHEMA: Final = avro_schema("snapshot", 1).parsed
-_HEADER, _SUBJECTS, _WINDOW, _ROWS, _SEAL = (
+SCHEMA: Final = avro_schema("snapshot", 1).parsed
+HEADER_PART, SUBJECTS_PART, WINDOW_PART, ROWS_PART, SEAL_PART = (
     f"belog.v1.Snapshot{name}" for name in ("Header", "Subjects", "Window", "Rows", "Seal")
 )
 _SEAL_BRANCH: Final = 4
-_Part = tuple[str, dict[str, Any]]
+Part = tuple[str, dict[str, Any]]
 T = TypeVar("T")
 
 
@@ -95,21 +85,6 @@ class SnapshotHeader(Struct, frozen=True, kw_only=True):
     row_count: int = 0
 
 
-class FoldImage(Struct, frozen=True):
-    """A fold at one moment; the fold may go on while this is written."""
-
-    log_id: UUID
-    is_replica: bool
-    lifecycle_version: int
-    next_position: int
-    next_idx: int
-    last_accepted: int
-    created_at: int
-    merkle: MerkleRange
-    subjects: Mapping[SubjectKind, Mapping[str, SubjectState]]
-    window: list[tuple[bytes, int]]
-
-
 class RowBlock(Struct, frozen=True):
     """Some rows of one table, as whoever keeps tables encodes them."""
 
@@ -118,176 +93,8 @@ class RowBlock(Struct, frozen=True):
     rows: bytes
 
 
-def image_of(fold: Fold) -> FoldImage:
-    """Return a fold as it is now. Copies references, about 50 ms for a million subjects.
-
-    Args:
-        fold: With its Merkle range kept, of a log that has its first event.
-
-    Raises:
-        ValueError: It is of no log yet, or keeps no root.
-    """
-    if fold.log_id is None or not fold.keeps_root:
-        msg = "a snapshot is made of a fold that is of a log and keeps its root"
-        raise ValueError(msg)
-    return FoldImage(
-        fold.log_id,
-        fold.is_replica,
-        fold.lifecycle.version,
-        fold.next_position,
-        fold.next_idx,
-        fold.last_accepted,
-        fold.created_at,
-        fold.merkle.copy(),
-        {kind: dict(table) for kind, table in fold.subjects.items()},
-        fold.window(),
-    )
-
-
-# --- writing
-
-
-class _HashingWriter:
-    """Passes bytes on and hashes them."""
-
-    def __init__(self, stream: BinaryIO) -> None:
-        self._stream = stream
-        self._hash = blake3()
-
-    def write(self, data: bytes) -> int:
-        self._hash.update(data)
-        return self._stream.write(data)
-
-    def flush(self) -> None:
-        """Nothing is held back here."""
-
-    def seekable(self) -> bool:
-        return False
-
-    def digest(self) -> bytes:
-        return self._hash.digest()
-
-
-def write_snapshot(
-    stream: BinaryIO,
-    image: FoldImage,
-    rows: Iterable[RowBlock] = (),
-    *,
-    taken_at: int,
-    rows_version: int = 0,
-    row_count: int = 0,
-) -> tuple[SnapshotHeader, bytes]:
-    """Write a snapshot; flushing and syncing is the caller's.
-
-    Args:
-        stream: Where to, at its beginning.
-        image: The fold.
-        rows: Table rows as of the same moment, in blocks of about `PART_BYTES`.
-        taken_at: Microseconds since the epoch, UTC.
-        rows_version: The rows' version, from 1; 0 for no rows.
-        row_count: How many rows all blocks hold.
-
-    Returns:
-        The header, and the content digest: that of the last seal.
-    """
-    header = SnapshotHeader(
-        log_id=image.log_id.bytes,
-        is_replica=image.is_replica,
-        lifecycle_version=image.lifecycle_version,
-        next_position=image.next_position,
-        next_idx=image.next_idx,
-        last_accepted=image.last_accepted,
-        created_at=image.created_at,
-        merkle_size=image.merkle.size,
-        merkle_peaks=b"".join(image.merkle.peaks),
-        root=image.merkle.root(),
-        taken_at=taken_at,
-        subject_count=sum(map(len, image.subjects.values())),
-        window_count=len(image.window),
-        rows_version=rows_version,
-        row_count=row_count,
-    )
-    fields = msgspec.structs.asdict(header)
-    out = _HashingWriter(stream)
-    seals: list[bytes] = []
-
-    def seal() -> Iterator[_Part]:
-        # Asked for when all blocks before are written.
-        seals.append(out.digest())
-        yield _SEAL, {"digest": seals[-1]}
-
-    parts = chain([(_HEADER, fields)], _state_parts(image), seal(), map(_row_part, rows), seal())
-    fastavro.writer(  # pyright: ignore[reportUnknownMemberType] - untyped
-        cast("BinaryIO", out),
-        _SCHEMA,
-        parts,
-        codec="null",
-        # Every part is longer than that, so each becomes a block of its own.
-        sync_interval=1,
-        sync_marker=blake3(msgspec.msgpack.encode(header)).digest(_ID_BYTES),
-    )
-    return header, seals[-1]
-
-
-def _row_part(block: RowBlock) -> _Part:
-    return _ROWS, {"kind": block.kind, "count": block.count, "rows": block.rows}
-
-
-def _state_parts(image: FoldImage) -> Iterator[_Part]:
-    for kind, table in image.subjects.items():
-        ids: list[str] = []
-        states: list[SubjectState] = []
-        size = 0
-        for subject_id, state in table.items():
-            ids.append(subject_id)
-            states.append(state)
-            size += len(subject_id) + len(state.owner or "") + SUBJECT_BYTES
-            if size >= PART_BYTES:
-                yield _subjects_part(kind, ids, states)
-                ids, states, size = [], [], 0
-        if ids:
-            yield _subjects_part(kind, ids, states)
-    if image.window:
-        ids_of_events, indices = zip(*image.window, strict=True)
-        yield (
-            _WINDOW,
-            {
-                "count": len(indices),
-                "ids": b"".join(ids_of_events),
-                "indices": _packed("q", indices),
-            },
-        )
-
-
-def _subjects_part(kind: SubjectKind, ids: list[str], states: list[SubjectState]) -> _Part:
-    names: dict[str, int] = {}
-    owners: dict[str | None, int] = {None: 0}
-    state_at = bytes([names.setdefault(s.state, len(names)) for s in states])
-    owner_at = [owners.setdefault(s.owner, len(owners)) for s in states]
-    fields = {
-        "kind": kind,
-        "count": len(ids),
-        "ids": "\n".join(ids),
-        "states": list(names),
-        "state_at": state_at,
-        "owners": list(owners)[1:],
-        "owner_at": _packed("i", owner_at),
-        "indices": _packed("q", [s.index for s in states]),
-        "recent_counts": bytes([len(s.recent) // _RECENT_BYTES for s in states]),
-        "recent": b"".join([s.recent for s in states]),
-    }
-    return _SUBJECTS, fields
-
-
 _Code = Literal["i", "q"]
 """Signed integers of 32 and of 64 bits."""
-
-
-def _packed(code: _Code, numbers: Iterable[int]) -> bytes:
-    packed: array[int] = array(code, numbers)
-    if sys.byteorder == "big":
-        packed.byteswap()
-    return packed.tobytes()
 
 
 def _unpacked(code: _Code, data: bytes) -> "array[int]":
@@ -296,9 +103,6 @@ def _unpacked(code: _Code, data: bytes) -> "array[int]":
     if sys.byteorder == "big":
         numbers.byteswap()
     return numbers
-
-
-# --- reading
 
 
 class _HashingReader:
@@ -358,10 +162,10 @@ class SnapshotReader:
         self._blocks = iter(self._open())
         name, fields = self._next()
         version = fields.get("format_version")
-        if name == _HEADER and isinstance(version, int) and version > FORMAT_VERSION:
+        if name == HEADER_PART and isinstance(version, int) and version > FORMAT_VERSION:
             msg = f"the snapshot has format version {version}, known is {FORMAT_VERSION}"
             raise NewerFormat(msg, hint="rebuild from the log, or use a newer belog")
-        if name != _HEADER or version != FORMAT_VERSION:
+        if name != HEADER_PART or version != FORMAT_VERSION:
             raise Corrupt("the file is no snapshot")
         self.header = _decoded(lambda: msgspec.convert(fields, SnapshotHeader, strict=False))
         self._check_header()
@@ -376,16 +180,16 @@ class SnapshotReader:
             )
         )
 
-    def _next(self) -> _Part:
+    def _next(self) -> Part:
         """Return the next part; unless it is a seal, its bytes are hashed."""
         block = _decoded(lambda: next(self._blocks, None))
         if block is None:
             raise Corrupt("the snapshot is cut off")
-        parts = _decoded(lambda: cast("list[_Part]", list(block)))
+        parts = _decoded(lambda: cast("list[Part]", list(block)))
         if len(parts) != 1:
             raise Corrupt("a block of the snapshot holds not one part")
         name, fields = parts[0]
-        if name != _SEAL:
+        if name != SEAL_PART:
             self._source.accept()
         return name, fields
 
@@ -399,7 +203,7 @@ class SnapshotReader:
         digest = self._source.digest()
         expected = b"\x02\x42" + write_varint(_SEAL_BRANCH) + digest
         # The block as it must be, byte for byte, and the container's mark after it.
-        if fields["digest"] != digest or self._source.pending()[:-_ID_BYTES] != expected:
+        if fields["digest"] != digest or self._source.pending()[:-ID_BYTES] != expected:
             raise Corrupt("the snapshot is damaged: its digest is another")
         self._source.accept()
         return digest
@@ -418,11 +222,11 @@ class SnapshotReader:
         window: list[tuple[bytes, int]] = []
         while True:
             name, fields = self._next()
-            if name == _SUBJECTS:
+            if name == SUBJECTS_PART:
                 _decoded(partial(_add_subjects, fold, fields))
-            elif name == _WINDOW:
+            elif name == WINDOW_PART:
                 window += _decoded(partial(_window_of, fields))
-            elif name == _SEAL:
+            elif name == SEAL_PART:
                 break
             else:
                 raise Corrupt("the snapshot's parts are out of order")
@@ -445,9 +249,9 @@ class SnapshotReader:
         count = 0
         while True:
             name, fields = self._next()
-            if name == _SEAL:
+            if name == SEAL_PART:
                 break
-            if name != _ROWS:
+            if name != ROWS_PART:
                 raise Corrupt("the snapshot's parts are out of order")
             block = _decoded(partial(msgspec.convert, fields, RowBlock))
             count += block.count
@@ -477,7 +281,7 @@ def _add_subjects(fold: Fold, fields: Mapping[str, Any]) -> None:
         raise Corrupt(msg)
     states = map(fields["states"].__getitem__, fields["state_at"])
     owners = map([None, *fields["owners"]].__getitem__, _unpacked("i", fields["owner_at"]))
-    ends = [*accumulate(map(_RECENT_BYTES.__mul__, fields["recent_counts"]))]
+    ends = [*accumulate(map(RECENT_BYTES.__mul__, fields["recent_counts"]))]
     recent: bytes = fields["recent"]
     recents = [recent[a:b] for a, b in zip(chain((0,), ends), ends, strict=False)]
     made = map(SubjectState, states, _unpacked("q", fields["indices"]), owners, recents)
@@ -490,8 +294,8 @@ def _add_subjects(fold: Fold, fields: Mapping[str, Any]) -> None:
 
 def _window_of(fields: Mapping[str, Any]) -> list[tuple[bytes, int]]:
     ids: bytes = fields["ids"]
-    starts = range(0, len(ids), _ID_BYTES)
-    events = [ids[at : at + _ID_BYTES] for at in starts]
+    starts = range(0, len(ids), ID_BYTES)
+    events = [ids[at : at + ID_BYTES] for at in starts]
     return list(zip(events, _unpacked("q", fields["indices"]), strict=True))
 
 

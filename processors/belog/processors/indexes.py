@@ -19,13 +19,27 @@ from belog.processors.rows import (
 )
 from belog.schemas.errors import InvalidFilter
 
-__all__ = ["ANY", "Order", "Where", "decode_cursor", "driving_names", "index_names", "matches"]
+__all__ = [
+    "ANY",
+    "DEPS_INDEXED_MAX",
+    "Order",
+    "Where",
+    "decode_cursor",
+    "driving_names",
+    "index_names",
+    "matches",
+    "upstream_of",
+]
 
 Order = Literal["recent", "id"]
 """`recent`: the row with the last event first. `id`: by the row's id, as its UTF-8 bytes sort."""
 
 ALL_ROWS: Final = "all"
 ACTIVE: Final = "active"
+
+DEPS_INDEXED_MAX: Final = 1_000
+"""Upstream partitions by which one partition can be found, the first to be named: a year by its
+days fits three times, and one event never moves more entries than that."""
 
 _ACTIVE_STATES: Final = {
     PartitionRow: frozenset({"requested", "scheduled", "building", "delegated"}),
@@ -52,6 +66,8 @@ class Where(Struct, frozen=True, kw_only=True):
     client_id: str | None = None
     partition: str | None = None
     """A ref: that a build asked for, or that is among the outputs of a job run or task."""
+    upstream: str | None = None
+    """A ref: that a partition's attempt or data was said to be made from."""
     id_prefix: str = ""
     since_us: int | None = None
     """Last event ingested at or after, microseconds since the epoch."""
@@ -97,6 +113,15 @@ def _labels_of(row: Row) -> tuple[str, ...]:
     return () if label is None else (label,)
 
 
+def upstream_of(row: PartitionRow) -> tuple[str, ...]:
+    """Return the partitions that one's attempt and data were said to be made from, each once."""
+    planned = () if row.attempt is None else row.attempt.upstream_deps
+    read = () if row.available is None else row.available.upstream_deps
+    if not read or planned == read:
+        return planned if len(planned) < 2 else tuple(dict.fromkeys(planned))
+    return tuple(dict.fromkeys((*planned, *read)))
+
+
 def index_names(row: Row) -> tuple[str, ...]:
     """Return the names of the indexes that a row is in, each once."""
     names = [ALL_ROWS, "state:" + row.state]
@@ -108,11 +133,15 @@ def index_names(row: Row) -> tuple[str, ...]:
         return tuple(names)
     names.extend(["build:" + build_id for build_id in _builds_of(row)])
     names.extend(["label:" + label for label in _labels_of(row)])
+    if type(row) is PartitionRow:
+        names.extend(["dep:" + ref for ref in upstream_of(row)[:DEPS_INDEXED_MAX]])
     return tuple(names)
 
 
 def driving_names(kind: RowKind, where: Where) -> tuple[str, ...]:
     """Return indexes that together hold every row that meets the conditions, no row twice."""
+    if where.upstream is not None and kind == "partition":
+        return ("dep:" + where.upstream,)
     if where.build_id is not None and kind != "build":
         return ("build:" + where.build_id,)
     if where.job_label is not None:
@@ -143,6 +172,10 @@ def matches(row: Row, where: Where) -> bool:
     if where.client_id is not None and where.client_id not in _clients_of(row):
         return False
     if where.partition is not None and where.partition not in _partitions_of(row):
+        return False
+    if where.upstream is not None and (
+        type(row) is not PartitionRow or where.upstream not in upstream_of(row)
+    ):
         return False
     return row.row_id.startswith(where.id_prefix)
 

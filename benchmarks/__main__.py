@@ -25,6 +25,7 @@ BENCHES: Final[Mapping[str, str]] = {
     "kafka": "benchmarks.bench_kafka",
     "tables": "benchmarks.bench_tables",
     "sink": "benchmarks.bench_sink",
+    "migrate": "benchmarks.bench_migrate",
     "snapshot": "benchmarks.bench_snapshot",
 }
 """Name → module; each has `run(servers)`, which yields figures."""

@@ -12,7 +12,7 @@ from typing import Annotated, Final
 import typer
 
 from belog.schemas.errors import BelogError, status_of
-from belog.service import cli_log, cli_run, cli_snapshot, cli_tables
+from belog.service import cli_log, cli_migrate, cli_run, cli_snapshot, cli_tables
 from belog.service.rendering import error_json, to_text
 from belog.service.terminal import note
 
@@ -59,6 +59,7 @@ app.add_typer(cli_log.topic_app, name="topic")
 app.command()(cli_snapshot.snapshot)
 app.command()(cli_run.replay)
 app.command()(cli_run.verify)
+app.command()(cli_migrate.migrate)
 app.command()(cli_run.status)
 app.add_typer(cli_log.import_app, name="import")
 

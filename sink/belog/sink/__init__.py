@@ -1,7 +1,7 @@
 """Replication of a log to other instances, change feeds and archives."""
 
 from belog.sink.dead_letters import DeadLetterFile, DeadLetters
-from belog.sink.migrate import MigrationProgress, MigrationReport, migrate, migrate_log
+from belog.sink.migrate import MigrationProgress, MigrationReport, migrate_log, run_migration
 from belog.sink.migration import Bound
 from belog.sink.replicate import Progress, Replication, SinkStatus
 from belog.sink.run import run_sink
@@ -17,9 +17,9 @@ __all__ = [
     "ReplicaCheck",
     "Replication",
     "SinkStatus",
-    "migrate",
     "migrate_log",
     "root_at",
+    "run_migration",
     "run_sink",
     "verify_replica",
 ]

@@ -24,11 +24,11 @@ from msgspec import Struct
 from belog.schemas.errors import LogReplaced, LogTruncated, NotFound
 from belog.schemas.fold import Record
 from belog.sink.migration import WHOLE, Bound, Migration, RecordSum, Summary
-from belog.sink.opening import open_origin
 from belog.storage.factory import open_log
 from belog.storage.interface import SCAN_RECORDS_MAX, CopiedRecord, EventLog, LogIdentity
+from belog.storage.opening import open_existing
 
-__all__ = ["MigrationProgress", "MigrationReport", "migrate", "migrate_log"]
+__all__ = ["MigrationProgress", "MigrationReport", "migrate_log", "run_migration"]
 
 WRITE_BYTES_MAX: Final = 16 * 1024 * 1024
 """Bytes of one write, but for a single record that is larger: bounds transactions and memory."""
@@ -71,7 +71,7 @@ class MigrationReport(Struct, frozen=True, kw_only=True):
 OnProgress = Callable[[MigrationProgress], None]
 
 
-def migrate(
+def run_migration(
     origin_uri: str,
     target_uri: str,
     *,
@@ -139,7 +139,7 @@ class _Run:
 
     def run(self) -> MigrationReport:
         origin, target = self._origin, self._target
-        identity = open_origin(origin)
+        identity = open_existing(origin)
         _open_target(target, origin, identity)
         held = self._summary_of_target("looking")
         read = RecordSum(judged=_is_judged(origin), bound=self._bound, log=origin.name)

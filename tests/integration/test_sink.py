@@ -447,12 +447,12 @@ def test_no_log_comes_back_to_itself(logs: Logs, source: str, sink: str) -> None
 
 
 def test_an_origin_is_never_created(logs: Logs, tmp_path: Path) -> None:
-    with pytest.raises(NotFound, match="no log to replicate"):
-        run_sink(
-            f"sqlite:///{tmp_path}/typo.db",
-            f"sqlite:///{tmp_path}/replica.db",
-            stop=threading.Event(),
-        )
+    uris = f"sqlite:///{tmp_path}/typo.db", f"sqlite:///{tmp_path}/replica.db"
+    with pytest.raises(NotFound, match="no log yet"):
+        run_sink(*uris, stop=threading.Event(), follow=False)
+    stop = threading.Event()
+    threading.Timer(0.2, stop.set).start()
+    assert run_sink(*uris, stop=stop).written == 0
     assert list(tmp_path.iterdir()) == []
     origin = logs.origin("memory")
     with pytest.raises(NotFound, match=r".*") as caught:

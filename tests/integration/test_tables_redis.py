@@ -13,7 +13,7 @@ import pytest
 from belog.processors.factory import open_tables
 from belog.processors.redis_client import parse_redis_uri
 from belog.processors.redis_writer import RedisWriter
-from belog.processors.replay import Progress, Stop, TableFollower, Until, open_existing
+from belog.processors.replay import Progress, Stop, TableFollower, Until
 from belog.processors.rows import PartitionRow
 from belog.processors.table_fold import TableFold
 from belog.processors.tables import Stale, TableReader
@@ -28,6 +28,7 @@ from belog.schemas.errors import (
 from belog.schemas.fold import Record
 from belog.schemas.payload import JsonValue
 from belog.storage.memory import MemoryLog
+from belog.storage.opening import open_existing
 from tests.examples import LOG_ID, OTHER_LOG_ID, T0, created, event, record, replica_value
 from tests.servers import Redis
 from tests.table_logs import random_records

@@ -22,7 +22,7 @@ from belog.processors.worker import (
     worker_status,
 )
 from belog.schemas.envelope import encode_event
-from belog.schemas.errors import Diverged, InvalidUri, LogTruncated, NotFound
+from belog.schemas.errors import Diverged, InvalidUri, LogTruncated
 from belog.storage import EventLog, open_log
 from belog.storage.kafka_topic import create_topic
 from tests.examples import event
@@ -315,8 +315,6 @@ def test_a_plain_reader_can_follow_kafka(site: Site) -> None:
 
 
 def test_a_worker_refuses_what_it_cannot_follow(tables_uri: str, tmp_path: Path) -> None:
-    with pytest.raises(NotFound):
-        run_worker(f"sqlite:///{tmp_path}/none.db", tables_uri, stop=threading.Event())
     log_uri = f"sqlite:///{tmp_path}/log.db"
     with open_log(log_uri) as log:
         log.initialize()
@@ -324,6 +322,20 @@ def test_a_worker_refuses_what_it_cannot_follow(tables_uri: str, tmp_path: Path)
         run_worker(log_uri, "memory:", stop=threading.Event())
     with pytest.raises(InvalidUri):
         run_worker(log_uri, tables_uri, WorkerSettings(tail="faust"), stop=threading.Event())
+
+
+def test_a_worker_waits_for_a_log_that_is_not_there_yet(
+    tables_uri: str, tmp_path: Path, stack: ExitStack
+) -> None:
+    log_uri = f"sqlite:///{tmp_path}/later.db"
+    worker = Worker(log_uri, tables_uri, tmp_path / "worker.log")
+    stack.callback(worker.kill)
+    worker.wait_for("waiting_for_log")
+    assert not (tmp_path / "later.db").exists()
+    site = Site(log_uri, tables_uri, tmp_path, stack)
+    site.write(3)
+    site.caught_up(worker)
+    assert worker.stop() == 0
 
 
 def test_a_log_that_was_cut_is_refused(tables_uri: str, tmp_path: Path, stack: ExitStack) -> None:

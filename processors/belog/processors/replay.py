@@ -18,7 +18,7 @@ from msgspec import Struct
 from belog.processors.memory_tables import MemoryTables
 from belog.processors.table_fold import Change, Checkpoint, TableFold
 from belog.processors.tables import Stale, TablesStatus
-from belog.schemas.errors import Corrupt, LogReplaced, LogTruncated, NotFound, Overloaded
+from belog.schemas.errors import Corrupt, LogReplaced, LogTruncated, Overloaded
 from belog.schemas.fold import Fold, Record
 from belog.schemas.replica import REPLICA_HEADER, decode_replica
 from belog.storage.interface import EventLog, LogIdentity
@@ -32,7 +32,6 @@ __all__ = [
     "TableFollower",
     "TableWriter",
     "Until",
-    "open_existing",
     "replay_into",
 ]
 
@@ -94,20 +93,6 @@ class Progress(Struct, frozen=True):
     def rate_per_s(self) -> float:
         """Records read per second."""
         return self.records / self.elapsed_s if self.elapsed_s else 0.0
-
-
-def open_existing(log: EventLog) -> LogIdentity:
-    """Open a log that is there, a primary one or a replica. Never creates it.
-
-    Raises:
-        NotFound: There is no log yet.
-        Unavailable: It cannot be reached.
-    """
-    found = log.identify()
-    if found is None:
-        msg = "there is no log yet"
-        raise NotFound(msg, log=log.name, hint="create it first, or start its sink")
-    return log.initialize(instance=found.instance, log_id=found.log_id, replica=found.is_replica)
 
 
 @contextmanager

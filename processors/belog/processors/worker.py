@@ -22,12 +22,13 @@ from typing import Final, Literal, Protocol, cast
 from msgspec import Struct
 
 from belog.processors.periodic import SNAPSHOT_EVERY_EVENTS, LoadTables, SnapshotBeginning
-from belog.processors.replay import OnProgress, Progress, Stop, TableFollower, open_existing
+from belog.processors.replay import OnProgress, Progress, Stop, TableFollower
 from belog.processors.snapshots import TakenSnapshot
 from belog.processors.tables import TableReader, TablesStatus
 from belog.schemas.errors import BelogError, Diverged, InvalidUri, Unavailable
 from belog.storage.factory import open_log
 from belog.storage.interface import EventLog, LogIdentity
+from belog.storage.opening import await_log, open_existing
 from belog.storage.snapshots import SnapshotStore
 
 __all__ = [
@@ -211,7 +212,7 @@ def run_worker(
     Without `stop` it takes SIGTERM and SIGINT for that, and must be called in the main thread.
 
     Args:
-        log_uri: The log; it must exist.
+        log_uri: The log; waited for where its place is there and holds nothing yet.
         tables_uri: `redis:` or `rediss:`.
         settings: How to run.
         snapshots: Where to start from and what to take; None to read the log from its beginning.
@@ -219,7 +220,7 @@ def run_worker(
         on_progress: Called while it catches up in bulk.
 
     Raises:
-        NotFound: There is no log.
+        NotFound: There is no place for the log, such as its Kafka topic.
         Unavailable: The log or Redis stayed unreachable for `retry_s`.
         NewerFormat: The log or the tables need newer software.
         LogReplaced, LogTruncated: The log is another one, or shorter than the tables.
@@ -229,7 +230,9 @@ def run_worker(
     settings = settings or WorkerSettings()
     log = open_log(log_uri)
     with _stopping(stop) as stopping, log:
-        identity = _until_reached(lambda: open_existing(log), settings.retry_s, stopping)
+        identity = _until_there(log, settings.retry_s, stopping)
+        if identity is None:
+            return
         redis = cast("_RedisModule", _imported("belog.processors.redis_follower", "redis"))
         beginning = None if snapshots is None else _beginning(log, identity, snapshots)
         follower = redis.follower_from_uri(
@@ -320,16 +323,31 @@ def tail_plainly(context: TailContext) -> None:
             stop.wait(TAIL_WAIT_S)
 
 
-def _until_reached(opening: Callable[[], LogIdentity], retry_s: float, stop: Stop) -> LogIdentity:
+def _until_there(log: EventLog, retry_s: float, stop: Stop) -> LogIdentity | None:
+    """Open the log once it can be reached and holds something; None when stopped before."""
     deadline = time.monotonic() + retry_s
     while True:
         try:
-            return opening()
+            return await_log(log, stop, _waiting(log))
         except Unavailable as error:
             if time.monotonic() > deadline or stop.is_set():
                 raise
             log_event("unavailable", logging.WARNING, error=str(error))
         stop.wait(CHECK_S)
+
+
+def _waiting(log: EventLog) -> Callable[[], None]:
+    """Return a call that says that there is no log yet, at most once in `PROGRESS_LOG_S`."""
+    said_at: float | None = None
+
+    def say() -> None:
+        nonlocal said_at
+        now = time.monotonic()
+        if said_at is None or now - said_at >= PROGRESS_LOG_S:
+            said_at = now
+            log_event("waiting_for_log", log=log.name)
+
+    return say
 
 
 def _logging(on_progress: OnProgress | None) -> OnProgress:

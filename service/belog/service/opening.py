@@ -9,6 +9,7 @@ from belog.schemas.errors import LogReplaced, NotFound
 from belog.service.snapshots import tables_from
 from belog.service.terminal import note
 from belog.storage import EventLog, open_log
+from belog.storage.opening import open_existing
 
 __all__ = ["check_same_log", "existing_log", "open_tables", "writable_log"]
 
@@ -21,11 +22,7 @@ def existing_log(uri: str) -> Generator[EventLog]:
         NotFound: There is none.
     """
     with open_log(uri) as log:
-        found = log.identify()
-        if found is None:
-            msg = "there is no log"
-            raise NotFound(msg, log=log.name, hint="append to it first, or mend the URI")
-        log.initialize(instance=found.instance, log_id=found.log_id, replica=found.is_replica)
+        open_existing(log)
         yield log
 
 

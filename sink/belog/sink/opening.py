@@ -4,24 +4,10 @@ The identity of a log is its `log_id`, so loops are refused by it and not by nam
 replicated into a replica of itself and into nothing else, whatever the route.
 """
 
-from belog.schemas.errors import LogReplaced, NotFound, ReplicaRefused
+from belog.schemas.errors import LogReplaced, ReplicaRefused
 from belog.storage.interface import EventLog, LogIdentity
 
-__all__ = ["open_origin", "open_target"]
-
-
-def open_origin(origin: EventLog) -> LogIdentity:
-    """Open the log to replicate, a primary one or a replica. Never creates it.
-
-    Raises:
-        NotFound: There is no log.
-        Unavailable: It cannot be reached.
-    """
-    found = origin.identify()
-    if found is None:
-        msg = "there is no log to replicate"
-        raise NotFound(msg, log=origin.name, hint="create it first, or mend the URI")
-    return origin.initialize(instance=found.instance, log_id=found.log_id, replica=found.is_replica)
+__all__ = ["open_target"]
 
 
 def open_target(target: EventLog, origin: EventLog, identity: LogIdentity) -> LogIdentity:

@@ -33,7 +33,7 @@ from belog.schemas.errors import (
 )
 from belog.sink.dead_letters import DEAD_LETTERS_MAX, DeadLetters
 from belog.sink.omission import omit
-from belog.sink.opening import open_origin, open_target
+from belog.sink.opening import open_target
 from belog.sink.protocol import (
     EMPTY_TARGET,
     SEND_RECORDS_MAX,
@@ -44,6 +44,7 @@ from belog.sink.protocol import (
 from belog.sink.verify import verify_replica
 from belog.storage.creation import now_us
 from belog.storage.interface import FOLLOW_WAIT_S, CopiedRecord, EventLog
+from belog.storage.opening import open_existing
 
 __all__ = [
     "CONFLICTS_MAX",
@@ -267,7 +268,7 @@ class Replication:
             self._report(protocol)
 
     def _open(self) -> UUID:
-        identity = open_origin(self._origin)
+        identity = open_existing(self._origin)
         open_target(self._target, self._origin, identity)
         return identity.log_id
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from belog.sink.dead_letters import DeadLetterFile
 from belog.sink.replicate import Progress, Replication
 from belog.storage.factory import open_log
+from belog.storage.opening import await_log
 
 __all__ = ["run_sink"]
 
@@ -26,7 +27,7 @@ def run_sink(
     somebody's decision: that is refused with the command that makes it.
 
     Args:
-        origin_uri: The log to replicate, primary or a replica; it must be there.
+        origin_uri: The log to replicate, primary or a replica; waited for where it follows.
         target_uri: The replica.
         dead_letter: File for events that the target refuses; None to stop at the first.
         stop: Set it from a signal handler or another thread.
@@ -42,5 +43,7 @@ def run_sink(
     with open_log(origin_uri) as origin, open_log(target_uri) as target:
         sink = Replication(origin, target, dead_letters=letters, on_progress=on_progress)
         if follow:
+            if await_log(origin, stop) is None:
+                return Progress()
             sink.run(stop)
         return sink.run_once(stop)

@@ -13,6 +13,7 @@ import pytest
 from psycopg.errors import DivisionByZero
 from psycopg.sql import SQL, Identifier
 
+from belog.schemas.envelope import encode_event
 from belog.schemas.errors import (
     IndexConflict,
     InvalidConfiguration,
@@ -231,28 +232,35 @@ def test_newer_schema_is_left_alone(
 
 def test_older_schema_is_upgraded_with_what_it_holds(uri: str) -> None:
     target = parse_uri(uri)
+    event = observed(0)
     with connect(target) as connection:
         assert upgrade(connection, target, steps()[:1]) == 1
         with PostgresLog(uri) as empty:
             assert empty.identify() is None
-    donor = PostgresLog(f"{uri}&log=donor")
-    with connect(target) as connection:
-        # A log as version 1 left it.
+        # A log as version 1 left it: with an event, and without an index.
         connection.execute(
             target.script(
                 "INSERT INTO {schema}.belog_logs (name, log_id, instance, is_replica)"
-                " VALUES ('main', gen_random_uuid(), 'here', true)"
+                " VALUES ('main', gen_random_uuid(), 'here', false);"
+                "INSERT INTO {schema}.belog_ends VALUES (1, 0, 0)"
             )
         )
-        connection.execute(target.script("INSERT INTO {schema}.belog_ends VALUES (1, 0, 0)"))
-        assert upgrade(connection, target) == VERSION_NEWEST
-        row = connection.execute(target.script("SELECT log FROM {schema}.belog_index")).fetchall()
-        assert row == [(1,)]
-    with donor, PostgresLog(uri) as log:
-        donor.initialize()
-        log.initialize(replica=True)
-        log.copy_records([CopiedRecord(0, 5, b"no event")], after=-1)
-        assert log.next_position() == 1
+        connection.execute(
+            target.sql(
+                "SELECT {schema}.belog_append(1, NULL, 0, '{1}', '{NULL}', '{NULL}', ARRAY[%s],"
+                " ARRAY[%s], ARRAY['partition'], ARRAY[%s], ARRAY[%b])"
+            ),
+            [event.event_id, event.event_type, event.subject_id, encode_event(event)],
+        )
+    with opened(uri) as log:
+        assert log.append(observed(1)).index == 1
+        wanted = EventFilter(partition_refs=(event.subject_id,))
+        assert [stored.event for stored in log.read(0, wanted).events] == [event]
+    with connect(target) as connection:
+        rows = connection.execute(
+            target.script("SELECT version FROM {schema}.belog_versions ORDER BY version")
+        ).fetchall()
+        assert rows == [(version,) for version in range(1, VERSION_NEWEST + 1)]
 
 
 def test_step_that_fails_leaves_nothing(

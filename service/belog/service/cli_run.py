@@ -38,7 +38,7 @@ from belog.service.snapshots import (
     snapshot_named,
     tables_from,
 )
-from belog.service.terminal import note, progress_bar, put, put_json
+from belog.service.terminal import note, progress_bar, put, put_fields, put_json
 from belog.sink.run import run_sink
 from belog.sink.verify import verify_replica
 from belog.storage import EventLog
@@ -287,8 +287,7 @@ def status(
     if as_json:
         put_json(shown)
         return
-    for name, value in shown.items():
-        put(f"{name}: {value}")
+    put_fields(shown)
 
 
 def verify(
@@ -340,9 +339,7 @@ def verify(
     if as_json:
         put_json(shown)
     else:
-        for name, value in shown.items():
-            if name != "differences":
-                put(f"{name}: {value}")
+        put_fields({name: value for name, value in shown.items() if name != "differences"})
         for difference in differences:
             put(f"DIFFERENT {difference}")
         put("all equal" if not differences else f"{len(differences)} differences")

@@ -13,8 +13,8 @@ from belog.schemas.filters import EventFilter
 from belog.schemas.limits import PAGE_EVENTS_MAX
 from belog.service import options
 from belog.service.opening import existing_log, open_tables
-from belog.service.rendering import event_json, event_line, row_json, row_line, row_titles, to_text
-from belog.service.terminal import note, put, put_json, put_table
+from belog.service.rendering import event_json, event_line, row_json, row_line, row_titles
+from belog.service.terminal import note, put, put_fields, put_json, put_table
 
 __all__ = ["build_app", "job_app", "partition_app", "task_app"]
 
@@ -96,8 +96,7 @@ def _show(
     if as_json:
         put_json({**shown, "events": [event_json(e) for e in found]} if with_events else shown)
         return
-    for name, value in shown.items():
-        put(f"{name}: {value if isinstance(value, str) else to_text(value)}")
+    put_fields(shown)
     for stored in found:
         put(event_line(stored))
 

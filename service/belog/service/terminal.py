@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
+from typing import cast
 
 from rich.console import Console
 from rich.progress import (
@@ -17,7 +18,7 @@ from rich.table import Table
 
 from belog.service.rendering import Json, to_text
 
-__all__ = ["note", "progress_bar", "put", "put_json", "put_table"]
+__all__ = ["note", "progress_bar", "put", "put_fields", "put_json", "put_table"]
 
 
 def put(text: str) -> None:
@@ -29,6 +30,20 @@ def put(text: str) -> None:
 def put_json(value: Json) -> None:
     """Write one JSON object on a line of its own."""
     put(to_text(value))
+
+
+def put_fields(fields: Json, prefix: str = "") -> None:
+    """Write a line of data for each field; those of an object within it get its name before theirs.
+
+    Booleans, numbers and lists look as in JSON, an absent value as a dash.
+    """
+    for name, value in fields.items():
+        if isinstance(value, dict):
+            put_fields(cast("Json", value), f"{prefix}{name}.")
+        elif value is None:
+            put(f"{prefix}{name}: -")
+        else:
+            put(f"{prefix}{name}: {value if isinstance(value, str) else to_text(value)}")
 
 
 def put_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

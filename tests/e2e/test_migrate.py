@@ -41,8 +41,8 @@ def test_through_all_stores_and_back(
     uris = [
         "sqlite:///first.db",
         f"{postgres_server.uri}?schema={postgres_schema}",
-        "delta:///table",
-        "file:///segments",
+        "delta:table",
+        "file:segments",
         f"{broker.uri}/{topic_name}",
         "sqlite:///last.db",
     ]
@@ -69,14 +69,14 @@ def test_through_all_stores_and_back(
 
 def test_until_then_on_then_refused(tmp_path: Path) -> None:
     belog("import", "history", history(tmp_path / "h.tsv"), "--log", "sqlite:///a.db", cwd=tmp_path)
-    move = ["migrate", "--from", "sqlite:///a.db", "--to", "file:///b"]
+    move = ["migrate", "--from", "sqlite:///a.db", "--to", "file:b"]
     assert "100 events copied" in belog(*move, "--until", "100", cwd=tmp_path).ok().out
     total = len(records(tmp_path / "a.db"))
     assert f"{total - 100} events copied, {total} verified" in belog(*move, cwd=tmp_path).ok().out
     ahead = belog(*move, "--until", "100", cwd=tmp_path)
     assert (ahead.code, ahead.out) == (1, "")
     assert "past what is to be copied" in ahead.err
-    other = belog("migrate", "--from", "sqlite:///none.db", "--to", "file:///c", cwd=tmp_path)
+    other = belog("migrate", "--from", "sqlite:///none.db", "--to", "file:c", cwd=tmp_path)
     assert other.code == 4
     assert not (tmp_path / "c").exists()
     assert belog(*move, "--until", "0", cwd=tmp_path).code == 2

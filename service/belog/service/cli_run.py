@@ -27,6 +27,7 @@ from belog.processors.worker import (
 from belog.producers.graph import GraphReport
 from belog.schemas.errors import Diverged, InvalidInput
 from belog.service import options
+from belog.service.cli_dry_run import dry_run, lifecycle_of
 from belog.service.cli_log import import_app
 from belog.service.dag_run import PROCESSES_MAX, Answered, publish_graphs
 from belog.service.demo import free_folder, run_demo
@@ -175,18 +176,35 @@ def replay(
             "--until", metavar="INDEX|TIME", help="Only events below this index, or up to then."
         ),
     ] = None,
+    no_writing: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Only list what --lifecycle would judge differently."),
+    ] = False,
+    lifecycle: Annotated[
+        Path | None,
+        typer.Option("--lifecycle", metavar="FILE", help="A changed lifecycle, .toml or .json."),
+    ] = None,
     as_json: options.JsonOption = False,
 ) -> None:
     """Make the tables anew from the log; with memory: only count what would be in them.
 
+    With --dry-run and a changed lifecycle: exits with 1 if a record would be judged differently.
+
     Example: belog replay --log sqlite:///demo.db --until 2026-01-31T00:00:00Z
     """
     bound = _until(until)
+    if lifecycle is not None and not no_writing:
+        msg = "a log is judged by its own lifecycle; another one can only be tried"
+        raise InvalidInput(msg, hint="add --dry-run")
+    changed = lifecycle_of(lifecycle) if no_writing else None
     with existing_log(log) as opened, progress_bar("replaying", None) as show:
 
         def on_progress(progress: Progress) -> None:
             show(progress.position, progress.end_position)
 
+        if changed is not None:
+            dry_run(opened, changed, bound, on_progress, as_json=as_json)
+            return
         if tables == "memory:":
             with tables_from(opened, snapshots, until=bound) as here:
                 replay_into(opened, here, until=bound, on_progress=on_progress)

@@ -12,7 +12,7 @@ from typing import Annotated, Final
 import typer
 
 from belog.schemas.errors import BelogError, status_of
-from belog.service import cli_log, cli_migrate, cli_run, cli_snapshot, cli_tables
+from belog.service import cli_cancel, cli_log, cli_migrate, cli_query, cli_run, cli_snapshot
 from belog.service.rendering import error_json, to_text
 from belog.service.terminal import note
 
@@ -49,12 +49,15 @@ def root(
 app.command()(cli_run.demo)
 app.command()(cli_log.append)
 app.command()(cli_log.events)
-app.add_typer(cli_tables.partition_app, name="partition")
-app.add_typer(cli_tables.build_app, name="build")
-app.add_typer(cli_tables.job_app, name="job")
-app.add_typer(cli_tables.task_app, name="task")
+app.add_typer(cli_query.partition_app, name="partition")
+app.add_typer(cli_cancel.build_app, name="build")
+app.add_typer(cli_cancel.job_app, name="job")
+app.add_typer(cli_cancel.task_app, name="task")
 app.command()(cli_run.worker)
 app.command()(cli_run.sink)
+app.command()(cli_query.activity)
+app.command()(cli_query.audit)
+app.command()(cli_query.stats)
 app.add_typer(cli_log.topic_app, name="topic")
 app.command()(cli_snapshot.snapshot)
 app.command()(cli_run.replay)

@@ -35,13 +35,15 @@ __all__ = [
     "rfc3339",
     "row_json",
     "row_line",
+    "row_titles",
+    "struct_json",
     "to_text",
 ]
 
 Json = dict[str, object]
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_TIME_FIELDS: Final = frozenset({"at", "start_time", "end_time", "occurred_at", "created_at"})
+_TIME_FIELDS: Final = frozenset({"at", "start_time", "end_time", "last_updated"})
 
 
 def rfc3339(micros_utc: int) -> str:
@@ -171,7 +173,12 @@ def error_json(error: BelogError) -> Json:
 
 def row_json(row: Row) -> Json:
     """Return a row of a table; times as RFC 3339, manifests as objects, absent values left out."""
-    return _fields(cast("Mapping[str, object]", msgspec.to_builtins(row)))
+    return struct_json(row)
+
+
+def struct_json(value: msgspec.Struct) -> Json:
+    """Return any answer as `row_json` returns rows."""
+    return _fields(cast("Mapping[str, object]", msgspec.to_builtins(value)))
 
 
 def _fields(fields: Mapping[str, object]) -> Json:
@@ -185,9 +192,15 @@ def _fields(fields: Mapping[str, object]) -> Json:
             out[name] = _manifest(value)
         elif isinstance(value, dict):
             out[name] = _fields(cast("Mapping[str, object]", value))
+        elif isinstance(value, list | tuple):
+            out[name] = [_item(item) for item in cast("Sequence[object]", value)]
         else:
             out[name] = value
     return out
+
+
+def _item(value: object) -> object:
+    return _fields(cast("Mapping[str, object]", value)) if isinstance(value, dict) else value
 
 
 def _manifest(text: str) -> object:

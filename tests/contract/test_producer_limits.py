@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+import msgspec
 import pytest
 from confluent_kafka.admin import AdminClient
 
@@ -14,6 +15,8 @@ from belog.producers import Pending, Producer
 from belog.schemas.envelope import Event
 from belog.schemas.errors import (
     BelogError,
+    Conflict,
+    EventIdReused,
     LogTruncated,
     OutcomeUnknown,
     Overloaded,
@@ -186,6 +189,43 @@ def test_a_lost_answer_is_unknown_for_each_event_by_its_own_id(gated: GatedLog) 
             producer.append_batch([observed(4)], atomic=True)
         retried = producer.append_batch([observed(n, str(n)) for n in (1, 2, 3)])
         assert [a.index for a in retried if isinstance(a, Receipt)] == [1, 2, 3]
+
+
+# --- writers in between
+
+
+class MeddledLog(MemoryLog):
+    """A log in which another writer is always a little faster, elsewhere."""
+
+    def append_unless_touched(self, events: Sequence[Event], *, seen_idx: int) -> list[Receipt]:
+        self.append(observed(1_000 + seen_idx, "elsewhere"))
+        return super().append_unless_touched(events, seen_idx=seen_idx)
+
+
+def test_a_refusal_names_where_things_landed() -> None:
+    log = MeddledLog()
+    log.initialize()
+    scheduled = event("v1.partition.scheduled", "r", n=2)
+    with Producer(log, actor="x") as producer:
+        batch = [
+            event("v1.partition.requested", "r", n=1),
+            observed(3),
+            msgspec.structs.replace(scheduled, expected=99),
+            msgspec.structs.replace(observed(1), subject_id="r"),
+            observed(4, "q"),
+            event("v1.partition.building", "q", n=5),
+            event("v1.partition.building", "never", n=6),
+        ]
+        answers = producer.append_batch(batch)
+    assert [a.index for a in answers if isinstance(a, Receipt)] == [2, 3], "1 was the other's"
+    illegal, mismatch, reused, other, never = (a for a in answers if isinstance(a, Conflict))
+    assert (illegal.state, illegal.last_index, illegal.index) == ("requested", 2, 3)
+    assert (mismatch.state, mismatch.last_index, mismatch.index) == ("requested", 2, 3)
+    assert "it is 2" in mismatch.message
+    assert isinstance(reused, EventIdReused)
+    assert (reused.last_index, reused.index) == (2, 2)
+    assert (other.state, other.last_index, other.index) == ("available", 3, 4)
+    assert (never.state, never.last_index, never.index) == ("", -1, 1), "as it was looked at"
 
 
 # --- cut and replaced logs

@@ -21,13 +21,22 @@ from belog.schemas.envelope import Event, StoredEvent, encode_event
 from belog.schemas.errors import (
     BelogError,
     Closed,
+    EventIdReused,
     IndexConflict,
     LogTruncated,
     OutcomeUnknown,
     Overloaded,
     Unsupported,
 )
-from belog.schemas.fold import Accepted, Duplicate, Fold, Overlay, SubjectState, conflict_of
+from belog.schemas.fold import (
+    Accepted,
+    Duplicate,
+    Fold,
+    Overlay,
+    SubjectState,
+    Void,
+    conflict_of,
+)
 from belog.storage.interface import ConditionalLog, Receipt, fold_log
 
 __all__ = ["GROUP_EVENTS_MAX", "ConditionalAppender"]
@@ -225,8 +234,8 @@ class ConditionalAppender:
         while True:
             seen_idx = self._catch_up().next_idx
             judged = self._judge(events)
-            if atomic and judged.errors:
-                raise judged.errors[min(judged.errors)]
+            if atomic and (error := judged.first_error()):
+                raise error
             try:
                 receipts = self._write(judged.chosen, seen_idx)
             except IndexConflict as error:
@@ -243,7 +252,7 @@ class ConditionalAppender:
         """Judge events one after the other, each over those before it."""
         overlay = Overlay(self._fold)
         first_idx = self._fold.next_idx
-        judged = _Judged(len(events))
+        judged = _Judged(events, first_idx, self._log.name)
         for place, event in enumerate(events):
             index = first_idx + len(judged.chosen)
             try:
@@ -259,9 +268,7 @@ class ConditionalAppender:
                     else:
                         judged.receipts[place] = first_receipt(self._log, event, verdict)
                 else:
-                    judged.errors[place] = conflict_of(
-                        event, verdict, index=index, log=self._log.name
-                    )
+                    judged.void[place] = verdict
             except BelogError as error:
                 if error.retriable:
                     raise
@@ -299,13 +306,21 @@ class _Chosen(Struct, frozen=True):
 class _Judged:
     """A batch with what is known of each event by its place, before anything is written."""
 
-    def __init__(self, count: int) -> None:
-        self.count = count
+    def __init__(self, events: Sequence[Event], first_idx: int, log: str) -> None:
+        self.events = events
+        self.first_idx = first_idx
+        self.log = log
         self.chosen: list[_Chosen] = []
         self.receipts: dict[int, Receipt] = {}
         self.errors: dict[int, BelogError] = {}
+        self.void: dict[int, Void] = {}
         self.twins: dict[int, int] = {}
         """Places whose event stands in the batch before → its number among the chosen."""
+
+    def first_error(self) -> BelogError | None:
+        """Return the error of the first event that has one."""
+        errors = {**self.errors, **{place: self._conflict(place, ()) for place in self.void}}
+        return errors[min(errors)] if errors else None
 
     def outcomes(self, written: Sequence[Receipt]) -> list[Receipt | BelogError]:
         """Return receipt or error of every place, once the chosen ones are written."""
@@ -314,4 +329,21 @@ class _Judged:
             found[item.place] = receipt
         for place, number in self.twins.items():
             found[place] = msgspec.structs.replace(written[number], duplicate=True)
-        return [found[place] for place in range(self.count)]
+        for place in self.void:
+            found[place] = self._conflict(place, written)
+        for error in self.errors.values():
+            if isinstance(error, EventIdReused):
+                error.index = error.last_index = self._landed(error.last_index, written)
+        return [found[place] for place in range(len(self.events))]
+
+    def _conflict(self, place: int, written: Sequence[Receipt]) -> BelogError:
+        void, index = self.void[place], self.first_idx
+        if void.last_index >= self.first_idx:
+            # Decided by an event of the batch, which may have landed later than predicted.
+            last_index = self._landed(void.last_index, written) if written else void.last_index
+            void = msgspec.structs.replace(void, last_index=last_index)
+            index = last_index + 1
+        return conflict_of(self.events[place], void, index=index, log=self.log)
+
+    def _landed(self, index: int, written: Sequence[Receipt]) -> int:
+        return index if index < self.first_idx else written[index - self.first_idx].index

@@ -40,6 +40,7 @@ from belog.schemas.fold import (
     Overlay,
     Record,
     SubjectState,
+    Void,
     conflict_of,
 )
 from belog.schemas.verdict import GOVERNING
@@ -136,13 +137,16 @@ class OrderedAppender:
                 twin = self._by_id.get(event.event_id)
                 if twin is not None:
                     return self._twin(event, twin)
-                if not current and not isinstance(verdict, Duplicate):
-                    # What is not legal over what was read may be legal over what others wrote
-                    # since.
-                    self._read_to_end()
-                    current = True
-                    continue
                 index = self._fold.next_idx
+                if isinstance(verdict, Void):
+                    if current:
+                        # Not by what is in flight, which may never come to be.
+                        verdict = verdict_on(self._fold, event, index)
+                    if not (current and isinstance(verdict, Void)):
+                        # It may be legal over what others wrote since.
+                        self._read_to_end()
+                        current = True
+                        continue
             if isinstance(verdict, Duplicate):
                 pending = Pending(event)
                 pending.resolve(first_receipt(self._log, event, verdict))

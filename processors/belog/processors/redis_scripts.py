@@ -20,7 +20,7 @@ Layout of the keys, for the tag `{belog}` and the generation `7f3a`:
 
 from typing import Final
 
-__all__ = ["BEGIN", "COUNTS", "GET_ROWS", "LIST_ROWS", "SWITCH", "WRITE"]
+__all__ = ["BEGIN", "COUNTS", "GET_ROWS", "LIST_ROWS", "WRITE"]
 
 WRITE: Final = """
 local meta = redis.call('HMGET', KEYS[1], 'log_id', 'schema_version', 'generation', 'position',
@@ -122,33 +122,6 @@ return 1
 
 Keys: the hash, the set of old generations. Arguments: generation seen (empty for none), new one,
 log id, schema version, written_at. Returns 1 or 0.
-"""
-
-SWITCH: Final = """
-local now = redis.call('HMGET', KEYS[1], 'generation', 'position')
-if (now[1] or '') ~= ARGV[1] or tonumber(now[2] or '0') >= tonumber(ARGV[4]) then
-  return 0
-end
-if redis.call('HGET', KEYS[3], 'position') ~= ARGV[3] then
-  return 0
-end
-if ARGV[1] ~= '' then
-  redis.call('SADD', KEYS[2], ARGV[1])
-end
-redis.call('RENAME', KEYS[3], KEYS[1])
-redis.call('HSET', KEYS[1], 'position', ARGV[4], 'applied', ARGV[5], 'created_at', ARGV[6],
-           'written_at', ARGV[7])
-redis.call('SREM', KEYS[4], ARGV[2])
-redis.call('PUBLISH', KEYS[5], ARGV[5])
-return 1
-"""
-"""Lets readers see a generation that was loaded, if the present one is still the one that was seen
-and holds less.
-
-Keys: the hash, the set of old generations, the hash of the loaded one, the set of those that are
-being loaded, the channel. Arguments: generation seen (empty for none), the loaded one, the position
-in its hash, then position, applied, created_at and written_at as they are from then on. Returns 1
-or 0.
 """
 
 _ROWS: Final = """

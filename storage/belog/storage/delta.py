@@ -34,7 +34,6 @@ from belog.schemas.errors import (
     OutcomeUnknown,
     Overloaded,
     Unavailable,
-    Unsupported,
 )
 from belog.schemas.filters import ALL, EventFilter, Matcher
 from belog.schemas.fold import Record
@@ -64,7 +63,6 @@ from belog.storage.interface import (
     LogIdentity,
     Receipt,
     Statistics,
-    VacuumReport,
     check_batch,
     check_page,
 )
@@ -479,11 +477,6 @@ class DeltaLog(ConditionalLog):
         store.load()
         paths = store.vacuum(retention_h, dry_run=dry_run)
         return FilesReport(removed=len(paths), dry_run=dry_run)
-
-    def vacuum(self, before: int, *, dry_run: bool = True) -> VacuumReport:
-        """Refuse: not built for this backend yet; `vacuum_files` cares for small files."""
-        del before, dry_run
-        raise Unsupported("this backend keeps everything", log=self.name)
 
 
 def _stored(record: Record) -> StoredEvent | None:

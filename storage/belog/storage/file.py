@@ -35,7 +35,6 @@ from belog.schemas.errors import (
     LogTruncated,
     NotFound,
     Unavailable,
-    Unsupported,
 )
 from belog.schemas.filters import ALL, EventFilter, Matcher
 from belog.schemas.fold import Record
@@ -76,7 +75,6 @@ from belog.storage.interface import (
     LogIdentity,
     Receipt,
     Statistics,
-    VacuumReport,
     check_batch,
     check_page,
 )
@@ -468,12 +466,6 @@ class FileLog(ConditionalLog):
     def statistics(self) -> Statistics:
         """See `EventLog.statistics`."""
         return self._view.statistics()
-
-    def vacuum(self, before: int, *, dry_run: bool = True) -> VacuumReport:
-        """Refuse: not built for this backend yet."""
-        del before, dry_run
-        msg = "this backend keeps everything"
-        raise Unsupported(msg, log=self.name)
 
 
 def from_uri(uri: str) -> FileLog:

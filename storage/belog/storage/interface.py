@@ -19,7 +19,7 @@ Everything here is synchronous. Instances are thread-safe. Positions, indices an
 """
 
 import threading
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Final, Self
@@ -32,6 +32,7 @@ from belog.schemas.errors import BelogError, Closed, LimitExceeded, Unsupported
 from belog.schemas.filters import ALL, EventFilter
 from belog.schemas.fold import Fold, Record
 from belog.schemas.limits import BATCH_EVENTS_MAX, PAGE_EVENTS_MAX
+from belog.storage.horizon import Removal, Vacuumable, VacuumReport
 
 __all__ = [
     "FOLLOW_WAIT_S",
@@ -45,6 +46,7 @@ __all__ = [
     "LogIdentity",
     "OrderedLog",
     "Receipt",
+    "Removal",
     "SendReport",
     "Statistics",
     "VacuumReport",
@@ -140,16 +142,7 @@ class Statistics(Struct, frozen=True, kw_only=True):
     """Positions below the end that hold no record."""
 
 
-class VacuumReport(Struct, frozen=True, kw_only=True):
-    """What a vacuum removed, or would."""
-
-    removed: int
-    horizon: int
-    """First index that can be read without a hole afterwards."""
-    dry_run: bool
-
-
-class EventLog(ABC):
+class EventLog(Vacuumable):
     """One log.
 
     Attributes:
@@ -226,6 +219,9 @@ class EventLog(ABC):
         Args:
             since_position: First position wanted.
             limit: Most records to return, 1 to `SCAN_RECORDS_MAX`.
+
+        Raises:
+            Gone: Some are missing, behind the vacuum horizon.
         """
 
     @abstractmethod
@@ -340,14 +336,6 @@ class EventLog(ABC):
     @abstractmethod
     def statistics(self) -> Statistics:
         """Count what the log holds. Reads it whole on backends without an index."""
-
-    @abstractmethod
-    def vacuum(self, before: int, *, dry_run: bool = True) -> VacuumReport:
-        """Remove superseded events ingested before a time, in microseconds since the epoch.
-
-        Raises:
-            Unsupported: The backend keeps everything.
-        """
 
     def __enter__(self) -> Self:
         """Return the log itself."""

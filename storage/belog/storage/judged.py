@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Final
 
 from belog.schemas.envelope import StoredEvent, decode_event
+from belog.schemas.errors import Gone
 from belog.schemas.filters import NO_TERMS, EventFilter, Matcher, Terms, terms_of
 from belog.schemas.fold import Accepted, Duplicate, Fold, Outcome, Record
 from belog.schemas.replica import REPLICA_HEADER, decode_replica
@@ -59,6 +60,9 @@ class JudgedView:
         self._late_positions = array("q")
         self._late_times = array("q")
         self.fold = fold or Fold()
+        self._start_idx = self.fold.next_idx
+        self.source: Callable[[], Fold | None] | None = None
+        """Where to start if the log was vacuumed; see `EventLog.use_snapshots`."""
 
     def catch_up(self) -> Fold:
         """Apply what the log holds now; return the fold, which only this view may change."""
@@ -68,11 +72,27 @@ class JudgedView:
 
     def _catch_up(self) -> None:
         while True:
-            records = self._scan(self.fold.next_position, SCAN_RECORDS_MAX)
+            records = self._next_records()
             for record in records:
                 self._note(record, self.fold.apply(record))
             if len(records) < SCAN_RECORDS_MAX:
                 return
+
+    def _next_records(self) -> list[Record]:
+        try:
+            return self._scan(self.fold.next_position, SCAN_RECORDS_MAX)
+        except Gone:
+            fold = None if self.source is None else self.source()
+            if fold is None:
+                raise
+            self.fold = fold
+            self._start_idx = fold.next_idx
+            return self._scan(fold.next_position, SCAN_RECORDS_MAX)
+
+    def _check_reach(self, index: int) -> None:
+        if index < self._start_idx:
+            msg = f"events before index {self._start_idx} cannot be judged, {index} is wanted"
+            raise Gone(msg, horizon=self._start_idx, log=self._name)
 
     def _note(self, record: Record, outcome: Outcome | None) -> None:
         if outcome is None or outcome.event is None or not isinstance(outcome.verdict, Accepted):
@@ -125,6 +145,7 @@ class JudgedView:
         matcher = Matcher(wanted)
         with self._lock:
             self._catch_up()
+            self._check_reach(since_idx)
             return self._read(max(since_idx, 0), matcher, limit)
 
     def _read(self, since_idx: int, matcher: Matcher, limit: int) -> EventPage:
@@ -181,6 +202,7 @@ class JudgedView:
             self._catch_up()
             if not 0 <= index < self.fold.next_idx:
                 return None
+            self._check_reach(index)
             records = self._scan(self.position_of(index), 1)
             stored = self._stored(records[0]) if records else None
             return stored if stored is not None and stored.index == index else None
@@ -192,7 +214,7 @@ class JudgedView:
             index = self.fold.first_index(event_id)
         if index is not None:
             return self.get(index)
-        cursor = 0
+        cursor = self._start_idx
         while True:
             page = self.read(cursor, EventFilter(), SCAN_RECORDS_MAX)
             for stored in page.events:

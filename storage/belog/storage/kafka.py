@@ -56,9 +56,9 @@ from belog.storage.interface import (
     LogIdentity,
     OrderedLog,
     Receipt,
+    Removal,
     SendReport,
     Statistics,
-    VacuumReport,
     check_batch,
 )
 from belog.storage.judged import JudgedView
@@ -68,6 +68,7 @@ from belog.storage.kafka_errors import LOGGER
 from belog.storage.kafka_sender import Sender, new_keys, send_all
 from belog.storage.kafka_target import KafkaTarget, parse_uri
 from belog.storage.kafka_topic import TopicAdmin, TopicReport
+from belog.storage.recount import recounted
 
 __all__ = ["KafkaLog"]
 
@@ -85,7 +86,7 @@ T = TypeVar("T")
 class KafkaLog(OrderedLog):
     """See the module's docstring. Thread-safe; of no use in a process forked after opening."""
 
-    capabilities = Capabilities(conditional_append=False, explicit_index=False)
+    capabilities = Capabilities(conditional_append=False, explicit_index=False, vacuum=True)
 
     def __init__(self, target: KafkaTarget) -> None:
         """Name a topic; nothing is connected before `initialize` or `identify`."""
@@ -232,6 +233,10 @@ class KafkaLog(OrderedLog):
             LogTruncated: The position was deleted, or the topic is shorter than it was.
             Unavailable: No broker answers, after about ten seconds. Retriable.
         """
+        return self._checked(since_position, self.scan_raw(since_position, limit))
+
+    def scan_raw(self, since_position: int, limit: int) -> list[Record]:
+        """See `Vacuumable.scan_raw`."""
         self._check_initialized()
         records = self._read(since_position, limit)
         self._check_same_topic()
@@ -406,6 +411,10 @@ class KafkaLog(OrderedLog):
                 msg = f"the record for index {index} landed at {report.position}"
                 raise Diverged(msg, log=self.name, hint="copy into a new topic, alone")
 
+    def remove(self, removals: Sequence[Removal]) -> None:
+        """See `Vacuumable.remove`; returns when the tombstones are acknowledged."""
+        self.tombstone([removal.key for removal in removals if removal.key is not None])
+
     # --- events
 
     def read(
@@ -438,12 +447,8 @@ class KafkaLog(OrderedLog):
     def statistics(self) -> Statistics:
         """See `EventLog.statistics`."""
         self._check_initialized()
-        return self._view.statistics()
-
-    def vacuum(self, before: int, *, dry_run: bool = True) -> VacuumReport:  # noqa: ARG002
-        """Refuse: not built for this backend yet."""
-        msg = "this backend keeps everything"
-        raise Unsupported(msg, log=self.name)
+        replica = self._check_initialized().is_replica
+        return recounted(self, self._view.statistics(), is_replica=replica)
 
 
 def _instance_of(outcome: Outcome | None) -> str:

@@ -12,7 +12,6 @@ from belog.schemas.errors import (
     IndexConflict,
     InvalidUri,
     NotFound,
-    Unsupported,
 )
 from belog.schemas.filters import ALL, EventFilter
 from belog.schemas.fold import Record
@@ -37,7 +36,6 @@ from belog.storage.interface import (
     LogIdentity,
     Receipt,
     Statistics,
-    VacuumReport,
     check_batch,
 )
 from belog.storage.judged import JudgedView
@@ -211,11 +209,6 @@ class MemoryLog(ConditionalLog):
     def statistics(self) -> Statistics:
         """See `EventLog.statistics`."""
         return self._view.statistics()
-
-    def vacuum(self, before: int, *, dry_run: bool = True) -> VacuumReport:  # noqa: ARG002
-        """Refuse: what is in memory is not worth cleaning."""
-        msg = "a log in memory keeps everything"
-        raise Unsupported(msg, log=self.name)
 
 
 def from_uri(uri: str) -> MemoryLog:

@@ -57,8 +57,8 @@ from belog.storage.interface import (
     LogEnd,
     LogIdentity,
     Receipt,
+    Removal,
     Statistics,
-    VacuumReport,
     check_batch,
     check_page,
 )
@@ -69,7 +69,8 @@ from belog.storage.postgres_schema import FoundLog, create_log, find_log, upgrad
 from belog.storage.postgres_terms import RECORDS, PostgresTerms
 from belog.storage.postgres_uri import Target, parse_uri
 from belog.storage.postgres_values import ByteaArray, TextArray
-from belog.storage.selective import TermIndex, event_of
+from belog.storage.recount import recounted
+from belog.storage.selective import TermIndex, event_of, page_of
 from belog.storage.touch import TOUCH_RECORDS_MAX, check_not_shorter
 
 __all__ = ["GROUP_EVENTS_MAX", "PostgresLog"]
@@ -90,6 +91,7 @@ SELECT {schema}.belog_copy(
     %b::bytea[], %b::text[], %b::text[], %b::text[], %b::bytea[]
 )
 """
+_REMOVE: Final = "DELETE FROM {schema}.belog_records WHERE log = %s AND idx = ANY(%s)"
 _NEXT: Final = "SELECT next_idx FROM {schema}.belog_ends WHERE log = %s"
 
 
@@ -108,7 +110,7 @@ _Answer = list[Receipt] | BelogError
 class PostgresLog(ConditionalLog):
     """See the module's docstring. Thread-safe."""
 
-    capabilities = Capabilities(conditional_append=True, explicit_index=True)
+    capabilities = Capabilities(conditional_append=True, explicit_index=True, vacuum=True)
 
     def __init__(self, uri: str) -> None:
         """Name a log; nothing is opened or created before `initialize`.
@@ -232,6 +234,10 @@ class PostgresLog(ConditionalLog):
 
     def scan(self, since_position: int, limit: int = SCAN_RECORDS_MAX) -> list[Record]:
         """See `EventLog.scan`."""
+        return self._checked(since_position, self.scan_raw(since_position, limit))
+
+    def scan_raw(self, since_position: int, limit: int) -> list[Record]:
+        """See `Vacuumable.scan_raw`."""
         sql, parameters = self._target.sql(RECORDS), [self._number(), since_position, limit]
         rows = self._pool.repeat(
             lambda connection: connection.execute(sql, parameters, binary=True).fetchall()
@@ -382,6 +388,15 @@ class PostgresLog(ConditionalLog):
             msg = f"the log's last index is {last}, not {after}"
             raise IndexConflict(msg, next_idx=last + 1, log=self.name)
 
+    def remove(self, removals: Sequence[Removal]) -> None:
+        """See `Vacuumable.remove`; atomic."""
+        parameters = [self._number(), [removal.position for removal in removals]]
+        try:
+            with self._pool.connection(patient=True) as connection:
+                connection.execute(self._target.sql(_REMOVE), parameters)
+        except Lost as lost:
+            raise self._unavailable(lost) from lost
+
     # --- events
 
     def read(
@@ -400,18 +415,11 @@ class PostgresLog(ConditionalLog):
             return self._view.read(since_idx, wanted, limit)
         if not matcher.matches_all:
             try:
-                return self._terms.read(since_idx, wanted, limit)
+                page_of_index = self._terms.read(since_idx, wanted, limit)
+                return self._checked_page(since_idx, page_of_index, self._terms.vacuums)
             except Unsupported:
                 return self._view.read(since_idx, wanted, limit)
-        records = self.scan(since_idx, limit + 1)
-        page = records[:limit]
-        events = tuple(
-            StoredEvent(record.position, record.created_at, event)
-            for record in page
-            if (event := event_of(record)) is not None
-        )
-        next_idx = page[-1].position + 1 if page else since_idx
-        return EventPage(events, next_idx, len(records) > limit)
+        return page_of(self.scan(since_idx, limit + 1), since_idx, limit)
 
     def get(self, index: int) -> StoredEvent | None:
         """See `EventLog.get`."""
@@ -439,15 +447,9 @@ class PostgresLog(ConditionalLog):
         if self._is_judged():
             return self._view.statistics()
         try:
-            return self._terms.statistics()
+            return recounted(self, self._terms.statistics())
         except Unsupported:
-            return self._view.statistics()
-
-    def vacuum(self, before: int, *, dry_run: bool = True) -> VacuumReport:
-        """Refuse: not built for this backend yet."""
-        del before, dry_run
-        msg = "this backend keeps everything"
-        raise Unsupported(msg, log=self.name)
+            return recounted(self, self._view.statistics())
 
 
 def _channel(target: Target) -> str:

@@ -22,8 +22,9 @@ from belog.schemas.envelope import Event, StoredEvent, decode_event
 from belog.schemas.errors import Corrupt
 from belog.schemas.filters import NO_TERMS, EventFilter, Matcher, Terms, glob_regex, terms_of
 from belog.schemas.fold import Record
-from belog.schemas.limits import FILTER_TERMS_MAX
+from belog.schemas.limits import FILTER_TERMS_MAX, PAGE_EVENTS_MAX
 from belog.schemas.payload import JsonValue, decode_payload
+from belog.storage.horizon import VACUUMED
 from belog.storage.interface import EventPage, Statistics, check_page
 from belog.storage.judged import PAGE_SCAN_RECORDS_MAX
 from belog.storage.term_store import Entries, IndexState, Name, TermStore
@@ -199,6 +200,10 @@ class TermIndex:
         next_idx = found[-1].index + 1 if len(found) == limit else max(cursor, since_idx)
         return EventPage(tuple(found), next_idx, next_idx < end)
 
+    def vacuums(self, since_idx: int) -> EventPage:
+        """Return the `vacuumed` events from an index on; see `read` for what it may raise."""
+        return self.read(since_idx, EventFilter(event_types=(VACUUMED,)), PAGE_EVENTS_MAX)
+
     def _read_indexed(
         self, matcher: Matcher, since: int, until: int, page: tuple[list[StoredEvent], int]
     ) -> int:
@@ -336,6 +341,24 @@ def event_of(record: Record) -> Event | None:
         return decode_event(record.value)
     except Corrupt:
         return None
+
+
+def page_of(records: Sequence[Record], since_idx: int, limit: int) -> EventPage:
+    """Return the page that records from an index on make.
+
+    Args:
+        records: As many as there are, but at most one more than `limit`.
+        since_idx: First index wanted.
+        limit: Most events of the page.
+    """
+    page = records[:limit]
+    events = tuple(
+        StoredEvent(record.position, record.created_at, event)
+        for record in page
+        if (event := event_of(record)) is not None
+    )
+    next_idx = page[-1].position + 1 if page else since_idx
+    return EventPage(events, next_idx, len(records) > limit)
 
 
 def body_of(event: Event | None) -> dict[str, JsonValue] | None:

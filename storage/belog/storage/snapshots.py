@@ -22,7 +22,7 @@ from uuid import UUID
 from msgspec import Struct
 
 from belog.schemas.envelope import decode_event
-from belog.schemas.errors import BelogError, Corrupt, InvalidUri, NotFound, Unavailable
+from belog.schemas.errors import BelogError, Corrupt, Gone, InvalidUri, NotFound, Unavailable
 from belog.schemas.fold import Fold
 from belog.schemas.replica import REPLICA_HEADER, decode_replica
 from belog.schemas.snapshot import SnapshotReader
@@ -213,6 +213,7 @@ class SnapshotStore:
         is_replica: bool = False,
         next_idx_max: int | None = None,
         created_us_max: int | None = None,
+        oldest_from: int | None = None,
     ) -> tuple[SnapshotFile, T] | None:
         """Return the newest snapshot that can be read, with what `read` made of it.
 
@@ -225,12 +226,16 @@ class SnapshotStore:
             is_replica: Whether the log is a replica.
             next_idx_max: Pass by those with more events, without a warning.
             created_us_max: Pass by those with events ingested later, microseconds since the epoch.
+            oldest_from: Return the oldest one instead that holds all events below this index.
 
         Raises:
             Unavailable: The folder cannot be read.
         """
         passed_by = 0
-        for file in self.files(log_id, is_replica=is_replica):
+        files = self.files(log_id, is_replica=is_replica)
+        if oldest_from is not None:
+            files = [file for file in reversed(files) if file.next_idx >= oldest_from]
+        for file in files:
             if next_idx_max is not None and file.next_idx > next_idx_max:
                 continue
             try:
@@ -294,11 +299,11 @@ def checked_against(log: EventLog, fold: Fold) -> Fold:
     if end < fold.next_position:
         msg = f"the log ends at {end}, before the snapshot at {fold.next_position}"
         raise Corrupt(msg, log=log.name, hint="was the log restored from a backup?")
-    window = fold.window()
-    if not window:
+    index = fold.last_accepted
+    try:
+        records = log.scan(index, 1)
+    except Gone:
         return fold
-    event_id, index = window[-1]
-    records = log.scan(index, 1)
     if not records or records[0].value is None:
         return fold
     value = records[0].value
@@ -307,7 +312,7 @@ def checked_against(log: EventLog, fold: Fold) -> Fold:
         found, value = wrapped.origin_index, wrapped.envelope
     else:
         found = records[0].position
-    if found == index and decode_event(value).event_id != event_id:
+    if found == index and fold.first_index(decode_event(value).event_id) != index:
         msg = "the log holds another event than the snapshot"
         raise Corrupt(msg, log=log.name, index=index, hint="was it restored from a backup?")
     return fold

@@ -57,13 +57,14 @@ from belog.storage.interface import (
     LogEnd,
     LogIdentity,
     Receipt,
+    Removal,
     Statistics,
-    VacuumReport,
     check_batch,
     check_page,
 )
 from belog.storage.judged import JudgedView
-from belog.storage.selective import TermIndex, event_of
+from belog.storage.recount import recounted
+from belog.storage.selective import TermIndex, event_of, page_of
 from belog.storage.sqlite_readers import ReaderConnections
 from belog.storage.sqlite_terms import SqliteTerms
 from belog.storage.touch import TOUCH_RECORDS_MAX, check_not_shorter, touches
@@ -87,6 +88,7 @@ CREATE TABLE belog_records (
 );
 """
 _INSERT: Final = "INSERT INTO belog_records (idx, created_at, value) VALUES (?, ?, ?)"
+_REMOVE: Final = "DELETE FROM belog_records WHERE idx = ?"
 _LAST: Final = "SELECT idx, created_at FROM belog_records ORDER BY idx DESC LIMIT 1"
 _SCAN: Final = (
     "SELECT idx, created_at, value FROM belog_records WHERE idx >= ? ORDER BY idx LIMIT ?"
@@ -99,7 +101,7 @@ class SqliteLog(ConditionalLog):
     Thread-safe: one connection writes, each reading thread has its own.
     """
 
-    capabilities = Capabilities(conditional_append=True, explicit_index=True)
+    capabilities = Capabilities(conditional_append=True, explicit_index=True, vacuum=True)
 
     def __init__(self, path: Path | str, *, clock: Callable[[], int] = now_us) -> None:
         """Name a file; nothing is opened or created before `initialize`.
@@ -292,6 +294,10 @@ class SqliteLog(ConditionalLog):
 
     def scan(self, since_position: int, limit: int = SCAN_RECORDS_MAX) -> list[Record]:
         """See `EventLog.scan`."""
+        return self._checked(since_position, self.scan_raw(since_position, limit))
+
+    def scan_raw(self, since_position: int, limit: int) -> list[Record]:
+        """See `Vacuumable.scan_raw`."""
         return [Record(*row) for row in self._fetch(_SCAN, (since_position, limit))]
 
     def wait(self, position: int, timeout_s: float) -> bool:
@@ -424,6 +430,11 @@ class SqliteLog(ConditionalLog):
                 raise IndexConflict(msg, next_idx=last + 1, log=self.name)
             connection.executemany(_INSERT, [(r.index, r.created_at, r.value) for r in records])
 
+    def remove(self, removals: Sequence[Removal]) -> None:
+        """See `Vacuumable.remove`; atomic."""
+        with self._writing() as connection:
+            connection.executemany(_REMOVE, [(r.position,) for r in removals])
+
     def read(
         self, since_idx: int = 0, wanted: EventFilter = ALL, limit: int = PAGE_EVENTS_MAX
     ) -> EventPage:
@@ -440,18 +451,11 @@ class SqliteLog(ConditionalLog):
             return self._view.read(since_idx, wanted, limit)
         if not matcher.matches_all:
             try:
-                return self._terms.read(since_idx, wanted, limit)
+                page_of_index = self._terms.read(since_idx, wanted, limit)
+                return self._checked_page(since_idx, page_of_index, self._terms.vacuums)
             except Unsupported:
                 return self._view.read(since_idx, wanted, limit)
-        records = self.scan(since_idx, limit + 1)
-        page = records[:limit]
-        events = tuple(
-            StoredEvent(record.position, record.created_at, event)
-            for record in page
-            if (event := event_of(record)) is not None
-        )
-        next_idx = page[-1].position + 1 if page else since_idx
-        return EventPage(events, next_idx, len(records) > limit)
+        return page_of(self.scan(since_idx, limit + 1), since_idx, limit)
 
     def get(self, index: int) -> StoredEvent | None:
         """See `EventLog.get`."""
@@ -479,14 +483,9 @@ class SqliteLog(ConditionalLog):
         if self._identity is None or self._identity.is_replica:
             return self._view.statistics()
         try:
-            return self._terms.statistics()
+            return recounted(self, self._terms.statistics())
         except Unsupported:
-            return self._view.statistics()
-
-    def vacuum(self, before: int, *, dry_run: bool = True) -> VacuumReport:  # noqa: ARG002
-        """Refuse: not built for this backend yet."""
-        msg = "this backend keeps everything"
-        raise Unsupported(msg, log=self.name)
+            return recounted(self, self._view.statistics())
 
 
 def from_uri(uri: str) -> SqliteLog:

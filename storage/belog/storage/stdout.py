@@ -50,6 +50,7 @@ from belog.storage.interface import (
     VacuumReport,
     check_batch,
 )
+from belog.storage.snapshots import SnapshotStore
 
 __all__ = ["StdoutLog", "event_line", "payload_json", "rfc3339"]
 
@@ -268,9 +269,11 @@ class StdoutLog(EventLog):
         """Refuse with `Unsupported`."""
         self._refuse()
 
-    def vacuum(self, before: int, *, dry_run: bool = True) -> VacuumReport:
+    def vacuum(
+        self, before: int, *, dry_run: bool = True, snapshots: SnapshotStore | None = None
+    ) -> VacuumReport:
         """Refuse with `Unsupported`."""
-        del before, dry_run
+        del before, dry_run, snapshots
         self._refuse()
 
 

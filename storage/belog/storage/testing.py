@@ -22,9 +22,12 @@ from belog.storage.testing_copy import CopyContract
 from belog.storage.testing_follow import FollowContract
 from belog.storage.testing_life import LifeContract
 from belog.storage.testing_read import ReadContract
+from belog.storage.testing_vacuum import VacuumContract
 
 __all__ = ["Clock", "LogContract", "LogOpener", "MakeLog"]
 
 
-class LogContract(LifeContract, AppendContract, ReadContract, FollowContract, CopyContract):
+class LogContract(
+    LifeContract, AppendContract, ReadContract, FollowContract, CopyContract, VacuumContract
+):
     """Everything that a log promises. Derive `Test…` from it and give the fixtures."""

@@ -5,7 +5,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from belog.schemas.errors import BelogError, Closed, LogReplaced, NotFound, Unsupported
+from belog.schemas.errors import BelogError, Closed, LogReplaced, NotFound
 from belog.schemas.lifecycle import LOG_CREATED
 from belog.storage.interface import EventLog
 from belog.storage.testing_base import (
@@ -168,16 +168,6 @@ class LifeContract(ContractBase):
         assert receipt.index == receipts[-1].index + 1
         assert folded(again)[0].merkle.root() == again.end().root
         return None
-
-    def test_vacuum_is_refused_where_it_is_not_built(self, log: EventLog) -> None:
-        if not log.capabilities.vacuum:
-            with pytest.raises(Unsupported):
-                log.vacuum(2**62, dry_run=True)
-            return
-        appended(log, [observed(n, "r") for n in range(5)])
-        report = log.vacuum(0, dry_run=True)
-        assert (report.removed, report.dry_run) == (0, True)
-        assert len(log.read().events) == 6
 
 
 def assert_apart(log: EventLog, log_id: UUID) -> None:

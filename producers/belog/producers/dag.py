@@ -146,10 +146,13 @@ class _Reading:
 def _items(graph: str, step: str, dependencies: object) -> Iterable[object]:
     if dependencies is None:
         return ()
-    if isinstance(dependencies, (list, set)):
+    if isinstance(dependencies, list):
         return cast("Iterable[object]", dependencies)
+    if isinstance(dependencies, set):
+        # A `!!set` has no order; one that differs from run to run would make runs differ.
+        return sorted(cast("set[object]", dependencies), key=repr)
     if isinstance(dependencies, Mapping):
-        # A `!!set`, or a map where a list was meant: its keys are the dependencies.
+        # A map where a list was meant: its keys are the dependencies.
         return ({k: v} if v is not None else k for k, v in _pairs(cast("object", dependencies)))
     msg = f"DAG {graph}: the dependencies of step {step!r} are no list"
     raise InvalidInput(msg)

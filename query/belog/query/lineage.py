@@ -1,7 +1,7 @@
 """The walk over partitions that a dependency graph is made by. Pure: its caller does the looking.
 
 A walk goes up from the root to what it was made from, and down to what is made from it; it does not
-turn round, so siblings are not in it. Each partition is met once, so circles end it.
+turn round, so siblings are not in it. Each partition is met once each way, so circles end it.
 """
 
 from collections.abc import Iterable, Mapping
@@ -64,6 +64,8 @@ class Walk:
         self._rows: dict[str, PartitionRow | None] = {root: None}
         self._up = [root]
         self._down = [root]
+        self._seen_up = {root}
+        self._seen_down = {root}
         self._next_up: list[str] = []
         self._next_down: list[str] = []
         self.to_load: tuple[str, ...] = (root,)
@@ -82,7 +84,9 @@ class Walk:
         for ref in self._up:
             row = self._rows[ref]
             for dep in () if row is None else upstream_of(row):
-                self._meet(dep, None, self._next_up)
+                if dep not in self._seen_up and self._meet(dep, None):
+                    self._seen_up.add(dep)
+                    self._next_up.append(dep)
 
     def dependents(self, rows: Iterable[PartitionRow], *, is_whole: bool) -> None:
         """Take partitions that are made from one of `to_ask`.
@@ -93,16 +97,19 @@ class Walk:
         """
         self.is_truncated |= not is_whole
         for row in rows:
-            self._meet(row.ref, row, self._next_down)
+            if row.ref not in self._seen_down and self._meet(row.ref, row):
+                self._seen_down.add(row.ref)
+                self._next_down.append(row.ref)
 
-    def _meet(self, ref: str, row: PartitionRow | None, into: list[str]) -> None:
+    def _meet(self, ref: str, row: PartitionRow | None) -> bool:
+        """Take a partition in, if there is room; return whether it is in."""
         if ref in self._rows:
-            return
+            return True
         if len(self._rows) == GRAPH_NODES_MAX:
             self.is_truncated = True
-            return
+            return False
         self._rows[ref] = row
-        into.append(ref)
+        return True
 
     def next_level(self) -> None:
         """Go one edge further out."""

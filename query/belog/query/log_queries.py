@@ -86,7 +86,7 @@ class LogQueries:
     ) -> EventList:
         """Return events of partitions, by index in either order.
 
-        A search for given partitions begins at the first event of a type known here.
+        A search for states of given partitions begins at the first event that a row knows of.
 
         Args:
             query: Which.
@@ -116,7 +116,8 @@ class LogQueries:
         return Answer(count_range(self._log, wanted, indices), indices[1])
 
     def _range(self, query: PartitionEventQuery) -> tuple[int, int]:
-        if not query.partition_refs:
+        # Rows know nothing of events of unknown types, and no such event leads to a state.
+        if not query.partition_refs or not query.states:
             return bounded(query, None, self._tables.applied())
         found = self._tables.get_many(PartitionRow, query.partition_refs)
         firsts = [None if row is None else row.first_seen for row in found.value]

@@ -109,3 +109,36 @@ def test_a_replica_is_not_told(folder: Path) -> None:
     assert len(belog("partition", "list", *replica, cwd=folder).ok().lines()) == 51
     wrong = next(path for path in (folder / "snapshots").iterdir() if path.name[37] == "p")
     assert "not of" in belog("verify", *replica, "--snapshot", wrong, cwd=folder).err
+
+
+def test_a_vacuum_counts_first_and_then_removes(folder: Path) -> None:
+    command = ["vacuum", "--before", "2100-01-01T00:00:00Z", *HERE]
+    assert "no snapshot" in belog(*command, cwd=folder).err
+    belog("snapshot", *HERE, cwd=folder).ok()
+    root = belog("status", "--log", LOG, "--root", "--json", cwd=folder).ok().json()[0]
+    counted = belog(*command, cwd=folder).ok()
+    assert counted.out.startswith("150 events would be removed")
+    assert "--yes" in counted.err
+    assert belog("status", "--log", LOG, "--root", "--json", cwd=folder).ok().json()[0] == root
+    (done,) = belog(*command, "--yes", "--json", cwd=folder).ok().json()
+    assert done == {"removed": 150, "horizon": 151, "dry_run": False}
+    # Who starts from the snapshot goes on; who wants the beginning is told where to start.
+    assert len(belog("partition", "list", *HERE, cwd=folder).ok().lines()) == 51
+    belog("append", "v1.partition.removed", "sales/7", *HERE, cwd=folder).ok()
+    for behind in (
+        ["events", "--log", LOG],
+        ["partition", "list", "--log", LOG],
+        ["append", "v1.partition.stale", "sales/8", "--log", LOG],
+        ["verify", "--log", LOG],
+    ):
+        gone = belog(*behind, cwd=folder)
+        assert (gone.code, gone.out) == (4, "")
+        assert "start from snapshot file://" in gone.err
+    assert len(belog("events", *HERE, "--since", "151", cwd=folder).ok().lines()) == 53
+    show = ["partition", "show", "sales/7", "--events"]
+    assert len([x for x in belog(*show, *HERE, cwd=folder).ok().lines() if "v1." in x]) == 2
+    belog("verify", *HERE, "--snapshot", "newest", cwd=folder).ok()
+    belog("snapshot", *HERE, cwd=folder).ok()
+    belog("verify", *HERE, "--snapshot", "newest", cwd=folder).ok()
+    again = belog(*command, "--yes", "--json", cwd=folder).ok().json()
+    assert again == [{"removed": 1, "horizon": 159, "dry_run": False}]

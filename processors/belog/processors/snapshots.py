@@ -168,6 +168,7 @@ def restore_tables(
     keeps_root: bool = True,
     next_idx_max: int | None = None,
     created_us_max: int | None = None,
+    oldest_from: int | None = None,
 ) -> tuple[SnapshotFile, TableFold] | None:
     """Return the newest snapshot of a log with its tables, to go on from; None for none.
 
@@ -178,6 +179,7 @@ def restore_tables(
         keeps_root: As for `Fold`.
         next_idx_max: As for `SnapshotStore.newest_valid`.
         created_us_max: As there.
+        oldest_from: As there.
 
     Raises:
         Unavailable: The folder or the log cannot be read.
@@ -194,4 +196,5 @@ def restore_tables(
         is_replica=identity.is_replica,
         next_idx_max=next_idx_max,
         created_us_max=created_us_max,
+        oldest_from=oldest_from,
     )

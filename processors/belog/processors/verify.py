@@ -1,6 +1,6 @@
 """The invariant of the tables: they equal what the log folds to. Folds afresh and compares."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from msgspec import Struct
@@ -47,13 +47,19 @@ class Difference(Struct, frozen=True):
     """Index of the last event of the row concerned; -1 where there is none."""
 
 
+def _nothing() -> TableFold:
+    return TableFold(Fold(keeps_root=False))
+
+
 class _Read(Struct, frozen=True):
     rows: dict[RowKind, dict[str, Row]]
     counts: Counts
     indexes: dict[tuple[RowKind, str], IndexEntries]
 
 
-def verify_tables(log: EventLog, tables: TableReader) -> list[Difference]:
+def verify_tables(
+    log: EventLog, tables: TableReader, *, start: Callable[[], TableFold] = _nothing
+) -> list[Difference]:
     """Compare tables with a fresh fold of their log up to where they are.
 
     Every row, every counter, and every secondary index. Blocks for a whole replay, and holds all
@@ -62,6 +68,7 @@ def verify_tables(log: EventLog, tables: TableReader) -> list[Difference]:
     Args:
         log: An opened log.
         tables: The tables; best not written meanwhile.
+        start: Gives where to begin; with nothing, unless the log was vacuumed.
 
     Returns:
         Where they differ, the lowest index first, at most `DIFFERENCES_MAX`.
@@ -71,11 +78,11 @@ def verify_tables(log: EventLog, tables: TableReader) -> list[Difference]:
         LogTruncated: The log is shorter than the tables.
         Overloaded: The tables were written all the time.
     """
-    fold = TableFold(Fold(keeps_root=False))
+    fold = start()
     for _ in range(QUIET_TRIES):
         status = tables.status()
         if status.position < fold.fold.next_position:
-            fold = TableFold(Fold(keeps_root=False))
+            fold = start()
         _fold_to(log, fold, status.position)
         if status.position and status.log_id != fold.log_id:
             msg = f"the tables are of log {status.log_id}, not of {fold.log_id}"

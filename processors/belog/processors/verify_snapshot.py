@@ -9,7 +9,7 @@ from belog.processors.rows import ROW_TYPES
 from belog.processors.snapshots import read_tables
 from belog.processors.table_fold import TableFold
 from belog.processors.verify import DIFFERENCES_MAX
-from belog.schemas.errors import LogReplaced, LogTruncated
+from belog.schemas.errors import Gone, LogReplaced, LogTruncated
 from belog.schemas.fold import Fold
 from belog.schemas.snapshot import SnapshotHeader
 from belog.storage.interface import EventLog, LogIdentity
@@ -38,21 +38,29 @@ class SnapshotCheck(Struct, frozen=True):
 
 
 def verify_snapshot(
-    log: EventLog, identity: LogIdentity, store: SnapshotStore, file: SnapshotFile
+    log: EventLog,
+    identity: LogIdentity,
+    store: SnapshotStore,
+    file: SnapshotFile,
+    *,
+    start: TableFold | None = None,
 ) -> SnapshotCheck:
     """Compare a snapshot with its log: root, what verdicts need, and rows.
 
-    Folds the log from its beginning. Blocks for that long, and holds both in memory.
+    Folds the log from its beginning, or from where a vacuum left it. Blocks for that long, and
+    holds both in memory.
 
     Args:
         log: Initialized.
         identity: What opening it said.
         store: Where the snapshot is.
         file: Which one.
+        start: Where to begin, with the root kept; used up. None for the log's beginning.
 
     Raises:
         LogReplaced: The snapshot is of another log.
         LogTruncated: The log is shorter than the snapshot.
+        Gone: The log was vacuumed past the snapshot.
         Corrupt: The snapshot is damaged.
         NewerFormat, Unsupported: Its rows cannot be compared.
     """
@@ -67,7 +75,10 @@ def verify_snapshot(
     if (end := log.next_position()) < position:
         msg = f"the log ends at {end}, the snapshot at {position}"
         raise LogTruncated(msg, log=log.name)
-    expected = TableFold()
+    expected = start or TableFold()
+    if expected.fold.next_position > position:
+        msg = f"events before {expected.fold.next_position} were vacuumed"
+        raise Gone(msg, horizon=expected.fold.next_idx, log=log.name)
     while (at := expected.fold.next_position) < position:
         records = [r for r in log.scan(at, BATCH_RECORDS) if r.position < position]
         if not records:

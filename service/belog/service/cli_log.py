@@ -216,6 +216,7 @@ def events(
     actor: options.ActorTerms = None,
     created_from: options.FromTime = None,
     created_to: options.ToTime = None,
+    snapshots: options.SnapshotsOption = None,
     as_json: options.JsonOption = False,
 ) -> None:
     """List events in order, from an index on; terms of one option are alternatives.
@@ -235,7 +236,7 @@ def events(
         created_from=created_from,
         created_to=created_to,
     )
-    with existing_log(log) as opened:
+    with existing_log(log, snapshots) as opened:
         if follow:
             for count, stored in enumerate(opened.follow(since, wanted), 1):
                 _put_event(stored, as_json=as_json)

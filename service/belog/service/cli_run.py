@@ -6,6 +6,7 @@ import sys
 import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Annotated, cast
 
@@ -35,6 +36,7 @@ from belog.service.opening import check_same_log, existing_log
 from belog.service.rendering import Json, micros, rfc3339
 from belog.service.snapshots import (
     announce_snapshot,
+    base_of,
     identity_of,
     snapshot_named,
     tables_from,
@@ -274,13 +276,14 @@ def status(
     root: Annotated[
         bool, typer.Option("--root", help="With the Merkle root; reads the log.")
     ] = False,
+    snapshots: options.SnapshotsOption = None,
     as_json: options.JsonOption = False,
 ) -> None:
     """Say which log is there, where it ends, and how far its tables are.
 
     Example: belog status --log sqlite:///demo.db --root
     """
-    with existing_log(log) as opened:
+    with existing_log(log, snapshots) as opened:
         identity = opened.identify()
         shown: Json = {
             "log": opened.name,
@@ -330,7 +333,7 @@ def verify(
     Example: belog verify --log sqlite:///demo.db --replica sqlite:///replica.db
     --snapshots snapshots --snapshot newest
     """
-    with existing_log(log) as opened:
+    with existing_log(log, snapshots) as opened:
         statistics, end = opened.statistics(), opened.end()
         shown: Json = {
             "log": opened.name,
@@ -346,7 +349,7 @@ def verify(
         if tables is not None:
             with reader_of(tables) as reader:
                 check_same_log(reader, opened)
-                found = verify_tables(opened, reader)
+                found = verify_tables(opened, reader, start=partial(base_of, opened, snapshots))
             differences += [f"tables: {difference}" for difference in found]
             shown["tables"] = reader.name
         if replica is not None:
@@ -385,7 +388,7 @@ def _verify_snapshot(
 ) -> Json:
     identity = identity_of(log)
     store, file = snapshot_named(identity, wanted, snapshots)
-    check = verify_snapshot(log, identity, store, file)
+    check = verify_snapshot(log, identity, store, file, start=base_of(log, snapshots))
     for found in check.differences:
         name = f"{found.what} {found.name}".rstrip()
         differences.append(f"snapshot: {name} is {found.found!r}, not {found.expected!r}")

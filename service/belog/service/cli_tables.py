@@ -92,7 +92,7 @@ def _show(
     with open_tables(*source) as reader:
         row = _require(reader, kind, row_id)
     shown = row_json(row)
-    found = _events(source.log, wanted) if with_events else []
+    found = _events(source, wanted) if with_events else []
     if as_json:
         put_json({**shown, "events": [event_json(e) for e in found]} if with_events else shown)
         return
@@ -109,10 +109,13 @@ def _require(reader: TableReader, kind: type[R], row_id: str) -> R:
     return answer.value
 
 
-def _events(log: str, wanted: EventFilter) -> list[StoredEvent]:
-    with existing_log(log) as opened:
+def _events(source: Source, wanted: EventFilter) -> list[StoredEvent]:
+    with existing_log(source.log, source.snapshots) as opened:
         found: list[StoredEvent] = []
-        cursor = 0
+        horizon = opened.horizon()
+        cursor = 0 if horizon is None else horizon.index
+        if horizon is not None:
+            note(f"events before index {horizon.index} were vacuumed")
         while True:
             page = opened.read(cursor, wanted, PAGE_EVENTS_MAX)
             found.extend(page.events)

@@ -2,6 +2,7 @@
 
 from collections.abc import Generator
 from contextlib import contextmanager
+from functools import partial
 
 from belog.processors.factory import open_tables as reader_of
 from belog.processors.tables import TableReader
@@ -10,19 +11,27 @@ from belog.service.snapshots import tables_from
 from belog.service.terminal import note
 from belog.storage import EventLog, open_log
 from belog.storage.opening import open_existing
+from belog.storage.snapshots import SnapshotStore
+from belog.storage.vacuum import fold_past_horizon
 
 __all__ = ["check_same_log", "existing_log", "open_tables", "writable_log"]
 
 
 @contextmanager
-def existing_log(uri: str) -> Generator[EventLog]:
+def existing_log(uri: str, snapshots: str | None = None) -> Generator[EventLog]:
     """Open a log that is there, primary or replica; never create it.
+
+    Args:
+        uri: The log.
+        snapshots: Where snapshots are, from which reads of a vacuumed log begin.
 
     Raises:
         NotFound: There is none.
     """
     with open_log(uri) as log:
         open_existing(log)
+        if snapshots is not None:
+            log.use_snapshots(partial(fold_past_horizon, log, SnapshotStore(snapshots)))
         yield log
 
 

@@ -12,7 +12,7 @@ from belog.processors.snapshots import (
 )
 from belog.processors.table_fold import TableFold
 from belog.producers import Producer
-from belog.schemas.errors import InvalidInput, NotFound
+from belog.schemas.errors import Gone, InvalidInput, NotFound
 from belog.schemas.events import SnapshotTaken
 from belog.schemas.fold import Fold
 from belog.storage import EventLog, LogIdentity
@@ -21,6 +21,7 @@ from belog.storage.snapshots import SnapshotFile, SnapshotStore, restore_fold
 
 __all__ = [
     "announce_snapshot",
+    "base_of",
     "fold_from",
     "identity_of",
     "snapshot_named",
@@ -78,6 +79,25 @@ def identity_of(log: EventLog) -> LogIdentity:
         msg = "there is no log"
         raise NotFound(msg, log=log.name)
     return identity
+
+
+def base_of(log: EventLog, snapshots: str | None) -> TableFold:
+    """Return where a check of a log begins: with nothing, or behind the vacuum horizon.
+
+    Raises:
+        Gone: The log was vacuumed, and no snapshot can be used that holds what was removed.
+    """
+    horizon = log.horizon()
+    if horizon is None:
+        return TableFold()
+    found = None
+    if snapshots is not None:
+        store = SnapshotStore(snapshots)
+        found = restore_tables(log, identity_of(log), store, oldest_from=horizon.index)
+    if found is None:
+        msg = f"events before index {horizon.index} were vacuumed"
+        raise Gone(msg, horizon=horizon.index, snapshot=horizon.snapshot, log=log.name)
+    return found[1]
 
 
 def snapshot_named(

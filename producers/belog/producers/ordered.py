@@ -208,9 +208,12 @@ class OrderedAppender:
         if self._closed:
             msg = "the producer was closed"
             raise Closed(msg, log=self._log.name)
-        if not ready and self._adrift and self._unreadable is not None:
-            msg = f"the log cannot be read, for {self._wait_s} s now: {self._unreadable.message}"
-            raise Unavailable(msg, log=self._log.name) from self._unreadable
+        if not ready and self._adrift:
+            why = "it does not answer" if self._unreadable is None else self._unreadable.message
+            msg = f"the log could not be read on for {self._wait_s} s: {why}"
+            raise Unavailable(
+                msg, log=self._log.name, hint="is the broker there?"
+            ) from self._unreadable
         if not ready:
             msg = f"{len(self._flights)} events are undecided, for {self._wait_s} s now"
             raise Overloaded(

@@ -27,6 +27,7 @@ BENCHES: Final[Mapping[str, str]] = {
     "sink": "benchmarks.bench_sink",
     "migrate": "benchmarks.bench_migrate",
     "snapshot": "benchmarks.bench_snapshot",
+    "query": "benchmarks.bench_query",
 }
 """Name → module; each has `run(servers)`, which yields figures."""
 

@@ -532,9 +532,12 @@ def test_activity_counts_what_goes_on(here: World) -> None:
     assert [run.job_run_id for run in found.failed_job_runs] == ["r2"]
     rates = found.rates
     assert rates.events == 1 + 7 + 7 + 5 + 1
-    assert (rates.partitions_available.value, rates.partitions_failed.value) == (1, 1)
-    assert (rates.job_runs_completed.value, rates.job_runs_failed.value) == (1, 1)
+    assert (rates.partitions_available, rates.partitions_failed) == (1, 1)
+    assert (rates.job_runs_completed, rates.job_runs_failed) == (1, 1)
     assert (found.lag.records, found.lag.seconds) == (1, 2.0)
+    counted = [here.queries.tables.count_since("partition", "failed", n) for n in (0, 8, 22, 99)]
+    assert counted == [2, 2, 1, 0]
+    assert here.queries.tables.count_since("partition", "stale", 0) == 0
     whole = here.queries.activity_summary(1e9).value
     assert whole.rates.events == here.log.next_position()
     assert here.queries.activity_summary(0.5).value.rates.events == 0
@@ -572,10 +575,10 @@ def test_cancelling_a_build_ends_what_it_has_under_way(here: World) -> None:
     assert under_way(here, "b2") == ["d"]
     explained = here.queries.explain("b").value
     assert explained is not None
-    assert [c.event_type for c in explained.causes][:3] == [
-        "v1.partition.failed",
-        "v1.job.cancelled",
-        "v1.build.cancelled",
+    assert [(c.event_type, c.link) for c in explained.causes][:3] == [
+        ("v1.partition.failed", "state"),
+        ("v1.job.cancelled", "caused_by"),
+        ("v1.build.cancelled", "caused_by"),
     ]
     end = here.log.next_position()
     again = here.repositories.builds.cancel(here.producer, "b1")

@@ -4,7 +4,7 @@ import pytest
 
 from belog.processors.indexes import Where, index_names, upstream_of
 from belog.processors.rows import Attempt, Availability, JobRunRow, PartitionRow
-from belog.query.activity import records_since
+from belog.query.activity import first_since
 from belog.query.answers import GraphEdge
 from belog.query.cancelling import give_back, release
 from belog.query.causes import Surroundings, clues, explanation
@@ -174,15 +174,16 @@ def test_refusals_are_bounded() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 7, 8, 9, 100])
-def test_records_since_any_time(count: int) -> None:
+def test_a_window_begins_where_its_time_does(count: int) -> None:
     now = [T0]
     log = MemoryLog(clock=lambda: now[0])
     log.initialize()
     for n in range(count):
         now[0] = T0 + 10 * (n + 1)
         log.append(event("v1.partition.observed", f"p{n}", {}, n=n))
+    end = log.next_position()
     for n in range(count + 1):
         since = T0 + 10 * n
-        assert records_since(log, since) == count + 1 - n, since
-        assert records_since(log, since + 1) == count - n, since
-    assert records_since(log, 0) == count + 1
+        assert first_since(log, end, since) == n
+        assert first_since(log, end, since + 1) == n + 1
+    assert first_since(log, end, 0) == 0

@@ -28,6 +28,7 @@ __all__ = [
     "driving_names",
     "index_names",
     "matches",
+    "state_index",
     "upstream_of",
 ]
 
@@ -120,6 +121,11 @@ def upstream_of(row: PartitionRow) -> tuple[str, ...]:
     if not read or planned == read:
         return planned if len(planned) < 2 else tuple(dict.fromkeys(planned))
     return tuple(dict.fromkeys((*planned, *read)))
+
+
+def state_index(state: str) -> str:
+    """Return the name of the index of the rows in a state."""
+    return "state:" + state
 
 
 def index_names(row: Row) -> tuple[str, ...]:

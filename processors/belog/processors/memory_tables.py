@@ -5,6 +5,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from heapq import merge
+from itertools import islice
 from typing import Final
 
 from belog.processors.indexes import (
@@ -14,6 +15,7 @@ from belog.processors.indexes import (
     decode_cursor,
     driving_names,
     index_names,
+    state_index,
 )
 from belog.processors.rows import ROW_TYPES, R, Row, RowKind
 from belog.processors.table_fold import TABLE_SCHEMA_VERSION, Change, RowChange, TableFold
@@ -72,6 +74,11 @@ class _Index:
     def live(self, table: Mapping[str, Row]) -> IndexEntries:
         entries = zip(self.indices, self.ids, strict=True)
         return tuple(entry for entry in entries if table[entry[1]].index == entry[0])
+
+    def count_since(self, index: int, table: Mapping[str, Row]) -> int:
+        start = bisect_left(self.indices, index)
+        entries = zip(islice(self.indices, start, None), islice(self.ids, start, None), strict=True)
+        return sum(table[row_id].index == at for at, row_id in entries)
 
     def backwards(self, below: int | None, until_us: int | None) -> Iterator[tuple[int, str]]:
         at = len(self.ids)
@@ -290,6 +297,14 @@ class MemoryTables(TableReader):
                 if count:
                     by_kind[kind][state] = count
             return Answer(by_kind, self._fold.fold.next_idx)
+
+    def count_since(self, kind: RowKind, state: str, index: int) -> int:
+        """See `TableReader.count_since`."""
+        with self._changed:
+            self._check_open()
+            self._enter_all()
+            found = self._indexes[kind].get(state_index(state))
+            return 0 if found is None else found.count_since(index, self._fold.rows_of(kind))
 
     def indexes(self) -> Iterator[tuple[RowKind, str, IndexEntries]]:
         """See `TableReader.indexes`."""

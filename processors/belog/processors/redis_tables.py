@@ -14,7 +14,7 @@ from redis.client import PubSub
 from redis.commands.core import Script
 from redis.typing import EncodableT
 
-from belog.processors.indexes import ANY, Order, Where, decode_cursor, driving_names
+from belog.processors.indexes import ANY, Order, Where, decode_cursor, driving_names, state_index
 from belog.processors.redis_client import (
     Keys,
     RedisUri,
@@ -199,6 +199,12 @@ class RedisTables(TableReader):
             if int(count):
                 by_kind[cast("RowKind", kind)][state] = int(count)
         return Answer(by_kind, int(applied))
+
+    def count_since(self, kind: RowKind, state: str, index: int) -> int:
+        """See `TableReader.count_since`."""
+        key = f"{self._keys.base(self.status().generation)}ix:{kind}:{state_index(state)}"
+        with redis_errors(self.name):
+            return self._client.zcount(key, index, "+inf")
 
     def indexes(self) -> Iterator[tuple[RowKind, str, IndexEntries]]:
         """See `TableReader.indexes`. Looks through all keys of the database."""

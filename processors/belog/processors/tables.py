@@ -155,6 +155,13 @@ class TableReader(ABC):
         """Return how many rows there are, by kind and state."""
 
     @abstractmethod
+    def count_since(self, kind: RowKind, state: str, index: int) -> int:
+        """Return how many rows are in a state with their last event at or after an index.
+
+        Reads no row: for Redis two round trips, in the process as long as the count is.
+        """
+
+    @abstractmethod
     def indexes(self) -> Iterator[tuple[RowKind, str, IndexEntries]]:
         """Yield all secondary indexes with what they hold, for checks; not as of one index.
 

@@ -1,12 +1,13 @@
-"""What the log says of its pace: records since a time, and how far tables are behind."""
+"""What the log says of its pace: where a window of time begins, and how far tables are behind."""
 
 from typing import Final
 
 from belog.processors.tables import TablesStatus
 from belog.query.answers import Lag
+from belog.schemas.replica import REPLICA_HEADER, decode_replica
 from belog.storage.interface import EventLog
 
-__all__ = ["ACTIVITY_ROWS_MAX", "WINDOW_S", "lag_of", "records_since"]
+__all__ = ["ACTIVITY_ROWS_MAX", "WINDOW_S", "first_since", "index_of", "lag_of"]
 
 ACTIVITY_ROWS_MAX: Final = 20
 """Rows of each list of a summary: what fits on a screen."""
@@ -15,23 +16,31 @@ WINDOW_S: Final = 3_600.0
 """How far back a summary looks when nothing is said, seconds."""
 
 
-def records_since(log: EventLog, since_us: int) -> int:
-    """Return about how many records a log got since a time, by looking at a few of them.
+def index_of(log: EventLog, position: int) -> int:
+    """Return the least index that a record at or after a position can have."""
+    records = log.scan(position, 1)
+    value = records[0].value if records else None
+    if value is not None and value[: len(REPLICA_HEADER)] == REPLICA_HEADER:
+        return decode_replica(value).origin_index
+    return position
 
-    The times of records grow but for a broker whose clock was set; there, and where records were
-    removed, the count is off by that much. Takes two single-record reads for each doubling of what
-    is counted.
+
+def first_since(log: EventLog, end: int, since_us: int) -> int:
+    """Return about the first position below `end` whose record came since a time, else `end`.
+
+    The times of records grow but for a broker whose clock was set; there it may be off by what came
+    with wrong times. Reads two single records for each doubling of the distance from `end`.
 
     Args:
         log: The log.
+        end: Its next position.
         since_us: Microseconds since the epoch.
     """
-    end = log.next_position()
     low, step = end, 1
     while low > 0 and _is_since(log, max(0, low - step), since_us):
         low, step = max(0, low - step), step * 2
     if low == 0:
-        return end
+        return 0
     # What is at `low` came since that time, what was looked at last did not.
     before = max(0, low - step)
     while low - before > 1:
@@ -40,7 +49,7 @@ def records_since(log: EventLog, since_us: int) -> int:
             low = middle
         else:
             before = middle
-    return end - low
+    return low
 
 
 def _is_since(log: EventLog, position: int, since_us: int) -> bool:

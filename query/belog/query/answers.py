@@ -133,12 +133,12 @@ class Rates(Struct, frozen=True, kw_only=True):
     window_s: float
     events: int
     """Records of the log, by the time that the log gave them."""
-    partitions_available: Count
-    partitions_failed: Count
-    builds_completed: Count
-    builds_failed: Count
-    job_runs_completed: Count
-    job_runs_failed: Count
+    partitions_available: int
+    partitions_failed: int
+    builds_completed: int
+    builds_failed: int
+    job_runs_completed: int
+    job_runs_failed: int
 
 
 class Lag(Struct, frozen=True):

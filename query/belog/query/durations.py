@@ -6,14 +6,13 @@ from math import ceil
 from typing import Final
 
 from belog.processors.rows import JobRunRow
-from belog.processors.tables import PAGE_ROWS_MAX
 from belog.query.answers import JobMetrics
 
 __all__ = ["METRIC_RUNS_MAX", "by_label", "metrics_of", "percentile"]
 
-METRIC_RUNS_MAX: Final = PAGE_ROWS_MAX
-"""Job runs that metrics are made of, the newest: the job run index gives them at once, so nothing
-is kept for them, and old runs say little of how long the next takes."""
+METRIC_RUNS_MAX: Final = 400
+"""Job runs that metrics are made of, the newest: the job run index gives them in one look, so
+nothing is kept for them; a p95 rests on twenty of them, and old runs say little of the next."""
 
 
 def percentile(values: Sequence[int], share: float) -> int | None:

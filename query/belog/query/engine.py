@@ -11,13 +11,12 @@ from typing import Final
 from belog.processors.indexes import Order, Where
 from belog.processors.rows import BuildRow, JobRunRow, PartitionRow, R, TaskRow
 from belog.processors.tables import PAGE_ROWS, PAGE_ROWS_MAX
-from belog.query.activity import ACTIVITY_ROWS_MAX, WINDOW_S, lag_of, records_since
+from belog.query.activity import ACTIVITY_ROWS_MAX, WINDOW_S, first_since, index_of, lag_of
 from belog.query.answers import (
     ActiveBuild,
     Activity,
     Answer,
     BuildSummary,
-    Count,
     Dependency,
     Explanation,
     Graph,
@@ -311,8 +310,8 @@ class QueryEngine(TableQueries):
     def activity_summary(self, window_s: float = WINDOW_S) -> Answer[Activity]:
         """Return what goes on: counts by state, what runs, what failed lately, rates, lag.
 
-        Takes a dozen looks at indexes of the tables, a thousand rows each at most, and about twenty
-        single records of the log for the rate of events.
+        Takes a dozen looks at the tables, `ACTIVITY_ROWS_MAX` rows each at most, and about twenty
+        single records of the log to find where the window begins.
 
         Args:
             window_s: How far back "lately" and the rates go, seconds.
@@ -326,6 +325,10 @@ class QueryEngine(TableQueries):
 
         failed = Where(states=("failed",), since_us=since)
         status = self.tables.status()
+        end = self.log.next_position()
+        first = first_since(self.log, end, since)
+        start = index_of(self.log, first)
+        count = self.tables.count_since
         activity = Activity(
             counts=counts.value,
             running=latest(JobRunRow, Where(states=("running",))),
@@ -335,22 +338,17 @@ class QueryEngine(TableQueries):
             failed_job_runs=latest(JobRunRow, failed),
             rates=Rates(
                 window_s=window_s,
-                events=records_since(self.log, since),
-                partitions_available=self._count(PartitionRow, "available", since),
-                partitions_failed=self._count(PartitionRow, "failed", since),
-                builds_completed=self._count(BuildRow, "completed", since),
-                builds_failed=self._count(BuildRow, "failed", since),
-                job_runs_completed=self._count(JobRunRow, "completed", since),
-                job_runs_failed=self._count(JobRunRow, "failed", since),
+                events=end - first,
+                partitions_available=count(PartitionRow.kind, "available", start),
+                partitions_failed=count(PartitionRow.kind, "failed", start),
+                builds_completed=count(BuildRow.kind, "completed", start),
+                builds_failed=count(BuildRow.kind, "failed", start),
+                job_runs_completed=count(JobRunRow.kind, "completed", start),
+                job_runs_failed=count(JobRunRow.kind, "failed", start),
             ),
             lag=lag_of(self.log, status, now),
         )
         return Answer(activity, counts.applied)
-
-    def _count(self, kind: type[R], state: str, since_us: int) -> Count:
-        where = Where(states=(state,), since_us=since_us)
-        page = self.tables.list_rows(kind, where, limit=PAGE_ROWS_MAX)
-        return Count(len(page.rows), is_exact=page.next_cursor is None)
 
 
 def _has_ended(build: BuildRow) -> bool:

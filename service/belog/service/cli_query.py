@@ -14,7 +14,7 @@ from belog.producers.coordination import (
 from belog.producers.ids import random_uuid
 from belog.query import AuditQuery, Repositories
 from belog.query.activity import WINDOW_S
-from belog.query.answers import Activity, AuditEntry, Count, JobMetrics
+from belog.query.answers import Activity, AuditEntry, JobMetrics
 from belog.query.engine import DEPTH
 from belog.query.log_events import QUERY_EVENTS
 from belog.schemas.errors import Conflict, InvalidInput, NotFound, Unavailable
@@ -298,10 +298,10 @@ def _put_activity(found: Activity) -> None:
     rates = found.rates
     put(
         f"in {rates.window_s:g} s: {rates.events} events, partitions "
-        f"{_number(rates.partitions_available)} made, {_number(rates.partitions_failed)} failed; "
-        f"builds {_number(rates.builds_completed)} completed, {_number(rates.builds_failed)} "
-        f"failed; job runs {_number(rates.job_runs_completed)} completed, "
-        f"{_number(rates.job_runs_failed)} failed"
+        f"{rates.partitions_available} made, {rates.partitions_failed} failed; "
+        f"builds {rates.builds_completed} completed, {rates.builds_failed} "
+        f"failed; job runs {rates.job_runs_completed} completed, "
+        f"{rates.job_runs_failed} failed"
     )
     put(f"lag: {found.lag.records} records, {found.lag.seconds:.1f} s")
     for title, rows in (
@@ -314,10 +314,6 @@ def _put_activity(found: Activity) -> None:
         if rows:
             put(f"{title}:")
             put_table(row_titles[rows[0].kind], [row_line(row) for row in rows])
-
-
-def _number(count: Count) -> str:
-    return f"{count.value}{'' if count.is_exact else '+'}"
 
 
 def audit(

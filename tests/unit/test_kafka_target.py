@@ -116,3 +116,11 @@ def test_what_is_not_surely_unwritten_is_unknown(code: int, means: type[BelogErr
     assert type(found) is means
     if isinstance(found, OutcomeUnknown):
         assert found.event_id == event.event_id
+
+
+def test_an_index_is_no_setting_of_the_client() -> None:
+    target = parse_uri("kafka://h:1/t?index=/var/cache/builds.db&client.id=me")
+    assert target.index_path == "/var/cache/builds.db"
+    assert "index" not in {**target.consumer(), **target.producer(), **target.settings}
+    assert target.name == "kafka://h:1/t"
+    assert parse_uri("kafka://h:1/t").index_path == ""

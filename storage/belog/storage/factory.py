@@ -5,7 +5,8 @@ URI                                 log
 ==================================  =====================================================
 `sqlite:///path`                    one file, the embedded default
 `postgresql://…`, `postgres://…`    a database, `?schema=&log=` and what libpq takes
-`kafka://host:port[,…]/topic?…`     a topic of one partition; the query holds client settings
+`kafka://host:port[,…]/topic?…`     a topic of one partition; the query holds client settings, and
+                                    `index=/path` for a local index of it (`belog.storage.indexed`)
 `file:///path`                      a folder of segment files, one writing process
 `delta:///path`                     a Delta Lake table; `delta+s3://bucket/path?option=…` and other
                                     object stores, see `belog.storage.delta_uri`
@@ -38,7 +39,7 @@ class Backend(Protocol):
 
 SCHEMES: Final[Mapping[str, tuple[str, str]]] = {
     "sqlite": ("belog.storage.sqlite", ""),
-    "kafka": ("belog.storage.kafka", "kafka"),
+    "kafka": ("belog.storage.kafka_indexed", "kafka"),
     "file": ("belog.storage.file", ""),
     "delta": ("belog.storage.delta", "delta"),
     **{f"delta+{store}": ("belog.storage.delta", "delta") for store in DELTA_STORES},

@@ -1,8 +1,8 @@
 """Which topic a Kafka log is, and how clients reach it. Pure.
 
 `kafka://host:port[,host:port]/topic?setting=value`: the settings are those of librdkafka, as far as
-`CLIENT_SETTINGS` names them. They may hold secrets, so neither the name of the log nor any error
-shows their values.
+`CLIENT_SETTINGS` names them, and `index`. They may hold secrets, so neither the name of the log nor
+any error shows their values.
 """
 
 import re
@@ -83,6 +83,9 @@ CLIENT_SETTINGS: Final[frozenset[str]] = frozenset(
 """Settings that a URI may carry. What the promises of the log rest on (idempotence, acks, offsets,
 automatic topics) is not among them."""
 
+INDEX_SETTING: Final = "index"
+"""The one setting that is not of the client: the file of a local index."""
+
 _BOUNDS_MS: Final[Mapping[str, tuple[int, int]]] = {
     "delivery.timeout.ms": (DELIVERY_TIMEOUT_MS_MIN, DELIVERY_TIMEOUT_MS_MAX),
     "linger.ms": (0, LINGER_MS_MAX),
@@ -107,6 +110,8 @@ class KafkaTarget(Struct, frozen=True):
     topic: str
     settings: Mapping[str, str]
     """As given; may hold secrets."""
+    index_path: str = ""
+    """File of a local index (`belog.storage.indexed`), empty for none."""
 
     @property
     def name(self) -> str:
@@ -183,7 +188,9 @@ def parse_uri(uri: str) -> KafkaTarget:
             f"{topic!r} is not the name of a topic",
             hint="letters, digits, '.', '_' and '-', at most 249 of them",
         )
-    return KafkaTarget(",".join(servers), topic, dict(_settings(parts.query)))
+    settings = dict(_settings(parts.query))
+    index_path = settings.pop(INDEX_SETTING, "")
+    return KafkaTarget(",".join(servers), topic, settings, index_path)
 
 
 def _settings(query: str) -> Iterator[tuple[str, str]]:
@@ -193,10 +200,10 @@ def _settings(query: str) -> Iterator[tuple[str, str]]:
     except ValueError:
         raise InvalidUri("the settings of the URI are malformed", hint=_FORM) from None
     for name, value in pairs:
-        if name not in CLIENT_SETTINGS:
+        if name not in CLIENT_SETTINGS and name != INDEX_SETTING:
             raise InvalidUri(
                 f"{name!r} is not a setting that a Kafka log URI may carry",
-                hint=f"known: {', '.join(sorted(CLIENT_SETTINGS))}",
+                hint=f"known: {', '.join(sorted({INDEX_SETTING, *CLIENT_SETTINGS}))}",
             )
         if name in seen:
             raise InvalidUri(f"{name} is given twice")

@@ -31,8 +31,9 @@ SEED: pytest.StashKey[int] = pytest.StashKey()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add `--seed`."""
+    """Add `--seed` and `--owid`."""
     parser.addoption("--seed", type=int, help="replay the random choices of a run (see `seed`)")
+    parser.addoption("--owid", metavar="DIR", help="tests/e2e/test_owid.py: the whole, not a part")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -10,9 +10,19 @@ from pathlib import Path
 import pytest
 
 from belog.schemas.envelope import Event, StoredEvent
-from belog.schemas.errors import BelogError, Diverged, LogReplaced, LogTruncated, NotFound
+from belog.schemas.errors import (
+    BelogError,
+    Diverged,
+    Gone,
+    LogReplaced,
+    LogTruncated,
+    NotFound,
+    Unsupported,
+)
+from belog.schemas.payload import JsonValue
 from belog.sink import Bound, MigrationProgress, Replication, migrate_log, verify_replica
 from belog.storage import CopiedRecord, EventLog, open_log
+from belog.storage.interface import Removal
 from belog.storage.kafka_topic import create_topic
 from belog.storage.memory import MemoryLog
 from tests.examples import LOG_ID, OTHER_LOG_ID, event
@@ -226,6 +236,20 @@ def test_a_replica_is_migrated_as_a_replica(logs: Logs, source: str, sink: str) 
     sink_of_origin.run_once()
     assert migrate_log(replica, target).copied == 5
     verify_replica(origin, target).require_equal()
+
+
+@pytest.mark.parametrize("source", ["sqlite", "postgres", "file", "kafka"])
+def test_a_vacuumed_origin_is_refused(logs: Logs, source: str) -> None:
+    origin, target = logs.origin(source), logs.open("sqlite", "target")
+    body: dict[str, JsonValue] = {"horizon": 9, "removed_count": 5, "snapshot": "file:///s"}
+    origin.append(event("v1.system.vacuumed", str(LOG_ID), body, n=900))
+    with pytest.raises(Unsupported, match="vacuumed"):
+        migrate_log(origin, target)
+    keys = {record.position: record.key for record in origin.scan(0)}
+    if source != "kafka":  # where compaction takes its time
+        origin.remove([Removal(n, keys[n]) for n in range(2, 7)])
+        with pytest.raises(Gone, match="vacuumed"):
+            migrate_log(origin, logs.open("sqlite", "another"))
 
 
 def test_progress_names_its_steps(logs: Logs) -> None:

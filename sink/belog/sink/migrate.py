@@ -116,7 +116,8 @@ def migrate_log(
         Diverged: The target holds something else, or somebody else wrote to it; or what was read
             back is not what was written.
         IndexConflict: Somebody else wrote to the target.
-        Unsupported: The origin was vacuumed; events that the rest depends on are missing.
+        Gone: The origin was vacuumed; events that the rest depends on are missing. Likewise
+            `Unsupported`, where it was vacuumed and they are not missing yet.
         Unavailable: A store cannot be reached. Retriable: call again, it goes on.
     """
     return _Run(origin, target, bound, batch_records_max, on_progress).run()

@@ -26,6 +26,7 @@ BENCHES: Final[Mapping[str, str]] = {
     "tables": "benchmarks.bench_tables",
     "sink": "benchmarks.bench_sink",
     "migrate": "benchmarks.bench_migrate",
+    "index": "benchmarks.bench_index",
     "snapshot": "benchmarks.bench_snapshot",
     "query": "benchmarks.bench_query",
 }

@@ -10,7 +10,9 @@ cut under a running log is an error of its own, never a silent jump.
 
 Costs: reading on from where the last read ended costs nothing but the records, plus one question to
 the broker where the log ends; a read elsewhere moves a consumer, a few milliseconds. The first
-judged read folds the whole log. A filter is applied after reading; it does not make reads cheaper.
+judged read folds the whole log. A filter is applied after reading, so it does not make reads
+cheaper, and `get_by_id` reads the log but for its last 65,536 events; `get` is a read elsewhere.
+`belog.storage.indexed` answers all three from a local index.
 """
 
 import threading

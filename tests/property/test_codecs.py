@@ -33,6 +33,8 @@ from tests.strategies import ANY_BODIES, INT64, UUIDS, bodies, events
 ENVELOPE = avro_schema("envelope", 1)
 REPLICA = avro_schema("replica-record", 1)
 
+MARK = b"\xbe\x10 end of item \xff"
+
 
 def by_fastavro(schema: AvroSchema, fields: dict[str, Any]) -> bytes:
     out = io.BytesIO()
@@ -230,6 +232,19 @@ def test_typed_bodies_too_and_in_any_order(body: dict[str, Any]) -> None:
     assert data == cbor2.dumps(body, canonical=True)
     assert data == encode_payload(dict(reversed(body.items())))
     assert decode_payload(data) == body
+
+
+@given(st.binary(min_size=1, max_size=40))
+def test_bytes_after_a_payload_are_refused_whatever_they_are(after: bytes) -> None:
+    for payload in ({}, {"a": "b"}, {"mark": MARK}):
+        for behind in (after, cbor2.dumps(MARK), cbor2.dumps(MARK) + after, after + MARK):
+            with pytest.raises(Corrupt):
+                decode_payload(encode_payload(payload) + behind)
+
+
+def test_a_payload_may_hold_the_mark_by_which_its_end_is_found() -> None:
+    for payload in ({"a": MARK}, {"a": MARK + b"x", "b": {"c": [MARK]}}):
+        assert decode_payload(encode_payload(payload)) == payload
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,9 @@ map keys in bytewise order of their encodings, floats in their shortest exact fo
 have equal bytes, so they can be digested, compared and signed.
 """
 
-from collections import deque
 from collections.abc import Callable, Mapping
 from io import BytesIO
-from typing import Final, cast
+from typing import Final, TypedDict, cast
 
 import cbor2
 from blake3 import blake3
@@ -22,9 +21,6 @@ JsonValue = None | bool | int | float | str | bytes | list["JsonValue"] | dict[s
 
 DEPTH_MAX: Final = 16
 """Nesting of a payload, levels: OpenLineage facets reach 9; decoding must stay off the stack."""
-
-DECODERS_MAX: Final = 16
-"""Decoders kept for the next payload: more threads than that seldom decode at the same moment."""
 
 _INT_MIN: Final = -(2**63)
 _INT_MAX: Final = 2**63 - 1
@@ -119,19 +115,43 @@ _TAGS: Final[tuple[int, ...]] = (
 _NO_TAGS: Final[Mapping[int, Callable[..., object]]] = dict.fromkeys(_TAGS, _refuse_tag)
 
 
-def _new_decoder() -> cbor2.CBORDecoder:
-    return cbor2.CBORDecoder(
-        BytesIO(),
-        tag_hook=_refuse_tag,
-        semantic_decoders=_NO_TAGS,
-        max_depth=DEPTH_MAX,
-        allow_indefinite=False,
-        allow_duplicate_keys=False,
-        strict_hashable_types=True,
-    )
+class _Strict(TypedDict):
+    tag_hook: Callable[..., object]
+    semantic_decoders: Mapping[int, Callable[..., object]]
+    allow_indefinite: bool
+    allow_duplicate_keys: bool
+    strict_hashable_types: bool
 
 
-_DECODERS: Final = deque([_new_decoder()], maxlen=DECODERS_MAX)
+_STRICT: Final[_Strict] = {
+    "tag_hook": _refuse_tag,
+    "semantic_decoders": _NO_TAGS,
+    "allow_indefinite": False,
+    "allow_duplicate_keys": False,
+    "strict_hashable_types": True,
+}
+
+# A payload is decoded as the first of two items of an array, the second being this mark: where
+# bytes follow the payload, something else stands in its place. That is much cheaper than a stream
+# that is asked how far it got, which is what a payload that holds the mark itself takes.
+_MARK: Final = b"\xbe\x10 end of item \xff"
+_BEFORE: Final = b"\x82"
+_AFTER: Final = cbor2.dumps(_MARK)
+_TRAILING: Final = "there are bytes after its end"
+
+
+def _decode_whole(data: bytes) -> object:
+    """Decode bytes that are one item and nothing else; raises what the library does."""
+    if _MARK in data:
+        stream = BytesIO(data)
+        value: object = cbor2.CBORDecoder(stream, max_depth=DEPTH_MAX, **_STRICT).decode()
+        if stream.tell() != len(data):
+            raise ValueError(_TRAILING)
+        return value
+    value, mark = cbor2.loads(_BEFORE + data + _AFTER, max_depth=DEPTH_MAX + 1, **_STRICT)
+    if mark != _MARK:
+        raise ValueError(_TRAILING)
+    return value
 
 
 def decode_payload(data: bytes) -> dict[str, JsonValue]:
@@ -145,23 +165,11 @@ def decode_payload(data: bytes) -> dict[str, JsonValue]:
         Corrupt: Not CBOR of that kind, or not a map with text keys, or a value that no payload
             can be made with: `undefined`, an integer outside 64 bits.
     """
-    stream = BytesIO(data)
-    # A decoder costs half as much to make as a small payload to decode. Taking one and putting it
-    # back is safe among threads; one that raised is dropped.
     try:
-        decoder = _DECODERS.pop()
-    except IndexError:
-        decoder = _new_decoder()
-    try:
-        decoder.fp = stream
-        value: object = decoder.decode()
+        value = _decode_whole(data)
     except (cbor2.CBORDecodeError, RecursionError, ValueError, OverflowError) as error:
         msg = f"payload is not CBOR: {error}"
         raise Corrupt(msg) from error
-    _DECODERS.append(decoder)
-    if stream.tell() != len(data):
-        msg = "payload has bytes after its end"
-        raise Corrupt(msg)
     if type(value) is not dict:
         msg = f"payload is not a CBOR map but {type(value).__name__}"
         raise Corrupt(msg)

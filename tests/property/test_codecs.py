@@ -25,7 +25,7 @@ from belog.schemas.envelope import (
 )
 from belog.schemas.errors import Corrupt, NewerFormat
 from belog.schemas.events import PAYLOADS, new_event
-from belog.schemas.payload import decode_payload, encode_payload
+from belog.schemas.payload import JsonValue, decode_payload, encode_payload
 from belog.schemas.replica import ReplicaRecord, decode_replica, encode_replica
 from tests.examples import LOG_ID, OTHER_LOG_ID, T0, created, event, id_bytes
 from tests.strategies import ANY_BODIES, INT64, UUIDS, bodies, events
@@ -243,7 +243,11 @@ def test_bytes_after_a_payload_are_refused_whatever_they_are(after: bytes) -> No
 
 
 def test_a_payload_may_hold_the_mark_by_which_its_end_is_found() -> None:
-    for payload in ({"a": MARK}, {"a": MARK + b"x", "b": {"c": [MARK]}}):
+    payloads: list[dict[str, JsonValue]] = [
+        {"a": MARK},
+        {"a": MARK + b"x", "b": {"c": [MARK]}},
+    ]
+    for payload in payloads:
         assert decode_payload(encode_payload(payload)) == payload
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from belog.processors.indexes import upstream_of
 from belog.processors.memory_tables import MemoryTables
-from belog.processors.rows import PartitionRow
+from belog.processors.rows import BuildRow, JobRunRow, PartitionRow
 from belog.query import PartitionEventQuery, QueryEngine
 from belog.query.answers import GraphEdge
 from belog.query.lineage import DEPTH_MAX
@@ -149,3 +149,14 @@ def test_every_partition_is_explained_by_its_own_last_event(seed: int) -> None:
         latest = queries.events.latest(row.ref).value
         assert latest is not None
         assert latest.index == row.index
+
+
+def test_counts_since_an_index_are_those_of_the_rows(seed: int) -> None:
+    rng = random.Random(seed)
+    queries = random_world(rng)
+    for kind in (PartitionRow, BuildRow, JobRunRow):
+        rows = queries.tables.list_rows(kind, limit=1_000).rows
+        for state in {row.state for row in rows}:
+            for index in (0, *(rng.randrange(queries.tables.applied()) for _ in range(20))):
+                expected = sum(row.state == state and row.index >= index for row in rows)
+                assert queries.tables.count_since(kind.kind, state, index) == expected

@@ -11,11 +11,14 @@ from belog.query.causes import Surroundings, clues, explanation
 from belog.query.cursors import decode_cursor, encode_cursor
 from belog.query.durations import metrics_of, percentile
 from belog.query.lineage import Walk
-from belog.query.log_events import types_of_states
+from belog.query.log_events import count_range, read_range, types_of_states
 from belog.query.refusals import Refusals
-from belog.schemas.errors import Conflict, InvalidFilter
+from belog.schemas.errors import Conflict, Gone, InvalidFilter
 from belog.schemas.events import JobCancelled, PartitionFailed, PartitionRequested
+from belog.schemas.filters import ALL, EventFilter
 from belog.schemas.lifecycle import LIFECYCLE_1
+from belog.schemas.limits import PAGE_EVENTS_MAX
+from belog.storage.interface import EventPage
 from belog.storage.memory import MemoryLog
 from tests.examples import T0, event
 
@@ -171,6 +174,37 @@ def test_refusals_are_bounded() -> None:
     for n in range(3):
         refusals.record(event("v1.partition.stale", n=n), error, at=n)
     assert [entry.at for entry in refusals.entries()] == [1, 2]
+
+
+class Vacuumed(MemoryLog):
+    """A log that gives nothing from before a horizon."""
+
+    removed_below = 2_000
+
+    def read(
+        self, since_idx: int = 0, wanted: EventFilter = ALL, limit: int = PAGE_EVENTS_MAX
+    ) -> EventPage:
+        if since_idx < self.removed_below:
+            msg = "removed"
+            raise Gone(msg, horizon=self.removed_below)
+        return super().read(since_idx, wanted, limit)
+
+
+def test_what_a_vacuum_removed_is_left_out_or_an_error() -> None:
+    log = Vacuumed()
+    log.initialize()
+    log.append_batch([event("v1.partition.observed", f"p{n}", {}, n=n) for n in range(3_000)])
+    for newest_first in (False, True):
+        page = read_range(
+            log, ALL, (0, 3_001), limit=5_000, newest_first=newest_first, from_horizon=True
+        )
+        indices = [stored.index for stored in page.events]
+        assert sorted(indices, reverse=newest_first) == indices
+        assert set(indices) == set(range(2_000, 3_001))
+        with pytest.raises(Gone):
+            read_range(log, ALL, (0, 3_001), limit=5_000, newest_first=newest_first)
+    assert count_range(log, ALL, (0, 3_001), from_horizon=True).value == 1_001
+    assert read_range(log, ALL, (0, 1_500), from_horizon=True).events == ()
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 7, 8, 9, 100])

@@ -5,7 +5,6 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from heapq import merge
-from itertools import islice
 from typing import Final
 
 from belog.processors.indexes import (
@@ -76,8 +75,16 @@ class _Index:
         return tuple(entry for entry in entries if table[entry[1]].index == entry[0])
 
     def count_since(self, index: int, table: Mapping[str, Row]) -> int:
-        start = bisect_left(self.indices, index)
-        entries = zip(islice(self.indices, start, None), islice(self.ids, start, None), strict=True)
+        # Nearly all of an index mostly holds, so the shorter side of it is looked through.
+        start, count = bisect_left(self.indices, index), len(self.ids)
+        if count == self.row_count:
+            return count - start
+        if start < count // 2:
+            return self.row_count - self._live_count(table, 0, start)
+        return self._live_count(table, start, count)
+
+    def _live_count(self, table: Mapping[str, Row], start: int, end: int) -> int:
+        entries = zip(self.indices[start:end], self.ids[start:end], strict=True)
         return sum(table[row_id].index == at for at, row_id in entries)
 
     def backwards(self, below: int | None, until_us: int | None) -> Iterator[tuple[int, str]]:

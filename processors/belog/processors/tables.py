@@ -158,7 +158,8 @@ class TableReader(ABC):
     def count_since(self, kind: RowKind, state: str, index: int) -> int:
         """Return how many rows are in a state with their last event at or after an index.
 
-        Reads no row: for Redis two round trips, in the process as long as the count is.
+        Makes no row: for Redis two round trips; in the process at most half of the state's rows are
+        looked at.
         """
 
     @abstractmethod

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from belog.query.answers import Count, EventList
 from belog.schemas.envelope import StoredEvent
-from belog.schemas.errors import InvalidFilter, LimitExceeded
+from belog.schemas.errors import Gone, InvalidFilter, LimitExceeded
 from belog.schemas.filters import EventFilter
 from belog.schemas.lifecycle import LIFECYCLE_1
 from belog.schemas.limits import PAGE_EVENTS_MAX
@@ -66,7 +66,7 @@ class PartitionEventQuery(Struct, frozen=True, kw_only=True):
     created_to: int | None = None
     """Ingested before."""
     since_idx: int = 0
-    """First index wanted."""
+    """First index wanted; 0 for the first that is still there."""
 
 
 def types_of_states(states: tuple[str, ...]) -> tuple[str, ...]:
@@ -111,6 +111,7 @@ def read_range(
     offset: int = 0,
     limit: int = QUERY_EVENTS,
     newest_first: bool = False,
+    from_horizon: bool = False,
 ) -> EventList:
     """Return events of a range of indices.
 
@@ -121,31 +122,37 @@ def read_range(
         offset: Matching events to pass over, up to `OFFSET_EVENTS_MAX`.
         limit: Most events to return, 1 to `PAGE_EVENTS_MAX`.
         newest_first: Descending order.
+        from_horizon: Leave out what lies behind the vacuum horizon, instead of an error.
 
     Raises:
         LimitExceeded: Offset or limit over their bounds.
         InvalidFilter: One of them below its least; a filter that cannot be.
-        Gone: The range begins behind the vacuum horizon.
+        Gone: The range begins behind the vacuum horizon, and that is not left out.
     """
     _check_window(offset, limit)
     needed = offset + limit + 1
-    low, high = indices
     found: list[StoredEvent] = []
     if newest_first:
-        found.extend(_backwards(log, wanted, low, high, needed))
+        found.extend(_backwards(log, wanted, indices, needed, from_horizon=from_horizon))
     else:
-        for stored in _forwards(log, wanted, low, high, needed):
+        for stored in _forwards(log, wanted, indices, needed, from_horizon=from_horizon):
             found.append(stored)
             if len(found) == needed:
                 break
     events = tuple(found[offset : offset + limit])
-    return EventList(events, len(found) == needed, high)
+    return EventList(events, len(found) == needed, indices[1])
 
 
-def count_range(log: EventLog, wanted: EventFilter, indices: tuple[int, int]) -> Count:
-    """Count events of a range of indices, up to `COUNT_EVENTS_MAX`."""
+def count_range(
+    log: EventLog,
+    wanted: EventFilter,
+    indices: tuple[int, int],
+    *,
+    from_horizon: bool = False,
+) -> Count:
+    """Count events of a range of indices, up to `COUNT_EVENTS_MAX`; see `read_range`."""
     count = 0
-    for _ in _forwards(log, wanted, *indices, PAGE_EVENTS_MAX):
+    for _ in _forwards(log, wanted, indices, PAGE_EVENTS_MAX, from_horizon=from_horizon):
         count += 1
         if count == COUNT_EVENTS_MAX:
             return Count(count, is_exact=False)
@@ -166,12 +173,23 @@ def _check_window(offset: int, limit: int) -> None:
 
 
 def _forwards(
-    log: EventLog, wanted: EventFilter, low: int, high: int, needed: int
+    log: EventLog,
+    wanted: EventFilter,
+    indices: tuple[int, int],
+    needed: int,
+    *,
+    from_horizon: bool,
 ) -> Iterator[StoredEvent]:
-    cursor = low
+    cursor, high = indices
     limit = min(max(needed, PAGE_EVENTS_MIN), PAGE_EVENTS_MAX)
     while cursor < high:
-        page = log.read(cursor, wanted, limit)
+        try:
+            page = log.read(cursor, wanted, limit)
+        except Gone as gone:
+            if not from_horizon or gone.horizon <= cursor:
+                raise
+            cursor = gone.horizon
+            continue
         for stored in page.events:
             if stored.index >= high:
                 return
@@ -182,13 +200,20 @@ def _forwards(
 
 
 def _backwards(
-    log: EventLog, wanted: EventFilter, low: int, high: int, needed: int
+    log: EventLog,
+    wanted: EventFilter,
+    indices: tuple[int, int],
+    needed: int,
+    *,
+    from_horizon: bool,
 ) -> Iterator[StoredEvent]:
     """Yield at most `needed` events, the last first: windows that grow, each read forwards."""
+    low, high = indices
     width = FIRST_WINDOW_INDICES
     while low < high and needed:
         start = max(low, high - width)
-        last = deque(_forwards(log, wanted, start, high, needed), maxlen=needed)
+        found = _forwards(log, wanted, (start, high), needed, from_horizon=from_horizon)
+        last = deque(found, maxlen=needed)
         yield from reversed(last)
         needed -= len(last)
         high, width = start, width * WINDOW_GROWTH

@@ -97,7 +97,7 @@ class LogQueries:
         Raises:
             InvalidFilter: A state that is none; an offset or limit below its least.
             LimitExceeded: Offset, limit or terms over their bounds.
-            Gone: It begins behind the vacuum horizon.
+            Gone: `since_idx` is given and lies behind the vacuum horizon.
         """
         wanted = filter_of(query)
         return read_range(
@@ -107,13 +107,15 @@ class LogQueries:
             offset=offset,
             limit=limit,
             newest_first=newest_first,
+            from_horizon=query.since_idx == 0,
         )
 
     def count(self, query: PartitionEventQuery) -> Answer[Count]:
         """Return how many events a query matches, counted up to `COUNT_EVENTS_MAX`."""
         wanted = filter_of(query)
         indices = self._range(query)
-        return Answer(count_range(self._log, wanted, indices), indices[1])
+        counted = count_range(self._log, wanted, indices, from_horizon=query.since_idx == 0)
+        return Answer(counted, indices[1])
 
     def _range(self, query: PartitionEventQuery) -> tuple[int, int]:
         # Rows know nothing of events of unknown types, and no such event leads to a state.
@@ -170,6 +172,7 @@ class LogQueries:
             offset=skipped,
             limit=limit + offset - skipped,
             newest_first=newest_first,
+            from_horizon=True,
         )
         entries = sorted(
             (*map(_entry, events.events), *refused),

@@ -67,7 +67,7 @@ class _Repository(Generic[R]):
         if not events:
             return Shown(row, (), has_more_events=True, as_of=found.applied)
         indices = row.first_seen, found.applied
-        listed = read_range(self._queries.log, wanted, indices, limit=events)
+        listed = read_range(self._queries.log, wanted, indices, limit=events, from_horizon=True)
         return Shown(row, listed.events, listed.has_more, found.applied)
 
 
@@ -77,6 +77,7 @@ class PartitionRepository(_Repository[PartitionRow]):
     def show(self, ref: str, *, events: int = SHOWN_EVENTS) -> Shown[PartitionRow]:
         """Return a partition with the events that concern it, from its own first on.
 
+        What a vacuum removed is left out.
         What it costs to find them: see `belog.query.log_events`.
 
         Args:

@@ -9,7 +9,7 @@ import pytest
 from belog.processors.indexes import DEPS_INDEXED_MAX, Where
 from belog.processors.rows import JobRunRow, PartitionRow
 from belog.producers import Producer
-from belog.query import AuditQuery, PartitionEventQuery, cancel_build
+from belog.query import AuditQuery, PartitionEventQuery, QueryEngine, cancel_build
 from belog.query.answers import GraphEdge
 from belog.query.lineage import DEPTH_MAX, GRAPH_NODES_MAX
 from belog.query.log_events import OFFSET_EVENTS_MAX
@@ -705,3 +705,26 @@ def test_a_build_that_goes_on_working_is_called_off_all_the_same(here: World, se
     assert under_way(here, "b1") == []
     judged = Judgement(here.log)
     assert len(judged.accepted) == here.log.next_position(), "the log holds a void record"
+
+
+def test_cancelling_waits_for_tables_that_another_keeps(here: World) -> None:
+    received(here, "b1", "a")
+    here.put("partition.requested", "a", build_request_id="b1")
+    here.start("a", "b1", [], run="r1")
+    here.catch_up()
+    stop = threading.Event()
+
+    def follow() -> None:
+        while not stop.wait(0.3):
+            here.catch_up()
+
+    following = threading.Thread(target=follow)
+    following.start()
+    try:
+        queries = QueryEngine(here.kept.reader, here.log)
+        done = cancel_build(queries, here.producer, "b1")
+    finally:
+        stop.set()
+        following.join()
+    assert (done.job_runs, done.partitions) == (1, 1)
+    assert under_way(here, "b1") == []

@@ -51,8 +51,9 @@ from belog.storage.creation import (
     require_end,
 )
 from belog.storage.delta_rows import check_created_at
-from belog.storage.delta_table import CommitLost, DeltaStore
+from belog.storage.delta_table import CommitLost, DeltaStore, index_bounds
 from belog.storage.delta_uri import DeltaLocation, local_location, parse_delta_uri
+from belog.storage.delta_vacuum import remove_records
 from belog.storage.interface import (
     SCAN_RECORDS_MAX,
     Capabilities,
@@ -62,12 +63,14 @@ from belog.storage.interface import (
     LogEnd,
     LogIdentity,
     Receipt,
+    Removal,
     Statistics,
     check_batch,
     check_page,
 )
 from belog.storage.judged import PAGE_SCAN_RECORDS_MAX, JudgedView
 from belog.storage.recent import RecentRecords
+from belog.storage.recount import recounted
 from belog.storage.touch import TOUCH_RECORDS_MAX, touches
 
 __all__ = ["RETENTION_H_MIN", "DeltaLog", "FilesReport"]
@@ -97,7 +100,7 @@ class FilesReport(Struct, frozen=True, kw_only=True):
 class DeltaLog(ConditionalLog):
     """See the module's docstring. Thread-safe."""
 
-    capabilities = Capabilities(conditional_append=True, explicit_index=True)
+    capabilities = Capabilities(conditional_append=True, explicit_index=True, vacuum=True)
 
     def __init__(
         self, location: DeltaLocation | Path | str, *, clock: Callable[[], int] = now_us
@@ -220,6 +223,10 @@ class DeltaLog(ConditionalLog):
 
     def scan(self, since_position: int, limit: int = SCAN_RECORDS_MAX) -> list[Record]:
         """See `EventLog.scan`; reads only files that by their statistics hold wanted indices."""
+        return self._checked(since_position, self.scan_raw(since_position, limit))
+
+    def scan_raw(self, since_position: int, limit: int) -> list[Record]:
+        """See `Vacuumable.scan_raw`."""
         self._require_identity()
         if since_position + limit > self._seen_idx:
             self.next_position()
@@ -279,6 +286,16 @@ class DeltaLog(ConditionalLog):
         values = [record.value for record in records]
         item = Append((), values, copied=records, after=after)
         self._group.submit(item, sum(map(len, values)))
+
+    def remove(self, removals: Sequence[Removal]) -> None:
+        """See `Vacuumable.remove`; each step is atomic.
+
+        Files that are replaced stay for who reads them, until `vacuum_files`.
+        """
+        self._require_identity()
+        store = DeltaStore(self._location)
+        store.load()
+        remove_records(store, [removal.position for removal in removals])
 
     def _commit(self, group: Sequence[Append]) -> Sequence[Result]:
         """Commit what the waiting calls want, as far as their conditions hold."""
@@ -386,7 +403,7 @@ class DeltaLog(ConditionalLog):
             return self._view.read(since_idx, wanted, limit)
         end = self.next_position()
         found: list[StoredEvent] = []
-        cursor, stop = self._bounds(since_idx, end, wanted)
+        cursor, stop = index_bounds(self._reader.files(), since_idx, end, wanted)
         looked_at = 0
         while cursor < stop and len(found) < limit and looked_at < PAGE_SCAN_RECORDS_MAX:
             records = self.scan(cursor, min(SCAN_RECORDS_MAX, max(limit, 100), stop - cursor))
@@ -402,18 +419,6 @@ class DeltaLog(ConditionalLog):
                     found.append(stored)
         next_idx = max(cursor if cursor < stop else end, since_idx)
         return EventPage(tuple(found), next_idx, next_idx < end)
-
-    def _bounds(self, since_idx: int, end: int, wanted: EventFilter) -> tuple[int, int]:
-        """Return the range of indices that can hold events of the wanted ingest times."""
-        ranges = self._reader.files()
-        start, stop = since_idx, end
-        if wanted.created_from is not None:
-            late = [r.first_index for r in ranges if r.created_to > wanted.created_from]
-            start = max(start, min(late, default=end))
-        if wanted.created_to is not None:
-            early = [r.last_index + 1 for r in ranges if r.created_from < wanted.created_to]
-            stop = min(stop, max(early, default=0))
-        return start, stop
 
     def get(self, index: int) -> StoredEvent | None:
         """See `EventLog.get`."""
@@ -432,7 +437,8 @@ class DeltaLog(ConditionalLog):
 
     def statistics(self) -> Statistics:
         """See `EventLog.statistics`."""
-        return self._view.statistics()
+        replica = self._require_identity().is_replica
+        return recounted(self, self._view.statistics(), is_replica=replica)
 
     # --- care
 

@@ -25,15 +25,17 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from msgspec import Struct
 
 from belog.schemas.errors import BelogError, Corrupt, InvalidUri, NewerFormat, Unavailable
+from belog.schemas.filters import EventFilter
 from belog.schemas.fold import Record
 from belog.storage.delta_rows import COLUMNS, columns_of
 from belog.storage.delta_uri import DeltaLocation
 from belog.storage.interface import SCAN_RECORDS_MAX, LogIdentity
 
-__all__ = ["CommitLost", "DeltaStore", "FileRange"]
+__all__ = ["CommitLost", "DeltaStore", "FileRange", "index_bounds"]
 
 FORMAT_VERSION: Final = 1
 TABLE_NAME: Final = "belog"
+APPEND_ONLY: Final = "delta.appendOnly"
 LAST_INDEX: Final = "belog.last_index"
 CREATED_AT: Final = "belog.created_at"
 COMMIT_ID: Final = "belog.commit_id"
@@ -59,7 +61,7 @@ _PLAIN: Final = {
 _NEVER_NULL: Final = frozenset({"index", "created_at", "value", "day"})
 _SCHEMA: Final = Schema([Field(n, t, nullable=n not in _NEVER_NULL) for n, t in _TYPES.items()])
 _CONFIGURATION: Final[Mapping[str, str | None]] = {
-    "delta.appendOnly": "true",
+    APPEND_ONLY: "true",
     "delta.dataSkippingStatsColumns": "index,created_at",
 }
 
@@ -343,6 +345,37 @@ class DeltaStore:
 
     # --- care
 
+    def set_append_only(self, *, wanted: bool) -> None:
+        """Let the table take appends only, or deletions as well.
+
+        Raises:
+            CommitLost: Another commit came first.
+        """
+        table = self._table()
+        value = "true" if wanted else "false"
+        if table.metadata().configuration.get(APPEND_ONLY) == value:
+            return
+        self._change(lambda: table.alter.set_table_properties({APPEND_ONLY: value}))
+
+    def delete(self, condition: str) -> None:
+        """Delete the records that meet a condition, in one commit.
+
+        Raises:
+            CommitLost: Another commit came first.
+        """
+        table = self._table()
+        self._change(lambda: table.delete(condition))
+
+    def _change(self, commit: Callable[[], object]) -> None:
+        before = self._table().version()
+        try:
+            self._call(commit)
+        except CommitFailedError as error:
+            raise CommitLost from error
+        self._call(self._table().update_incremental)
+        for version in range(before + 1, self._table().version() + 1):
+            self.sync(version)
+
     def optimize(self) -> tuple[int, int]:
         """Write small files together; return how many were made and how many replaced."""
         table = self._table()
@@ -356,6 +389,20 @@ class DeltaStore:
         """Delete files that no version of the last hours needs; return their paths."""
         table = self._table()
         return self._call(lambda: table.vacuum(retention_hours=retention_h, dry_run=dry_run))
+
+
+def index_bounds(
+    ranges: Sequence[FileRange], since_idx: int, end: int, wanted: EventFilter
+) -> tuple[int, int]:
+    """Return the range of indices that can hold events of the wanted ingest times."""
+    start, stop = since_idx, end
+    if wanted.created_from is not None:
+        late = [r.first_index for r in ranges if r.created_to > wanted.created_from]
+        start = max(start, min(late, default=end))
+    if wanted.created_to is not None:
+        early = [r.last_index + 1 for r in ranges if r.created_from < wanted.created_to]
+        stop = min(stop, max(early, default=0))
+    return start, stop
 
 
 def _sync_path(path: Path) -> None:

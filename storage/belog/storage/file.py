@@ -74,12 +74,14 @@ from belog.storage.interface import (
     LogEnd,
     LogIdentity,
     Receipt,
+    Removal,
     Statistics,
     check_batch,
     check_page,
 )
 from belog.storage.judged import JudgedView
 from belog.storage.recent import RecentRecords
+from belog.storage.recount import recounted
 from belog.storage.touch import TOUCH_RECORDS_MAX, touches
 
 __all__ = ["SEGMENT_BYTES_MAX", "FileLog"]
@@ -101,7 +103,9 @@ class FileLog(ConditionalLog):
         torn: What this object cut off when it opened the log, None for nothing.
     """
 
-    capabilities = Capabilities(conditional_append=True, explicit_index=True, single_writer=True)
+    capabilities = Capabilities(
+        conditional_append=True, explicit_index=True, single_writer=True, vacuum=True
+    )
 
     def __init__(
         self,
@@ -307,6 +311,10 @@ class FileLog(ConditionalLog):
         Raises:
             Corrupt: A record is not what was written; names file and offset.
         """
+        return self._checked(since_position, self.scan_raw(since_position, limit))
+
+    def scan_raw(self, since_position: int, limit: int) -> list[Record]:
+        """See `Vacuumable.scan_raw`."""
         end = self._durable_end()
         if since_position >= end.next_idx:
             return []
@@ -363,6 +371,13 @@ class FileLog(ConditionalLog):
                 )
         item = Append((), values, copied=records, after=after)
         self._group.submit(item, sum(map(len, values)))
+
+    def remove(self, removals: Sequence[Removal]) -> None:
+        """See `Vacuumable.remove`; each segment is atomic. Makes this process the writer."""
+        with self._writing:
+            writer = self._open_writer()
+            writer.remove({removal.position for removal in removals})
+            self._end = writer.end
 
     def _commit(self, group: Sequence[Append]) -> Sequence[Result]:
         """Append what the waiting calls want, as far as their conditions hold."""
@@ -465,7 +480,8 @@ class FileLog(ConditionalLog):
 
     def statistics(self) -> Statistics:
         """See `EventLog.statistics`."""
-        return self._view.statistics()
+        replica = self._require_identity().is_replica
+        return recounted(self, self._view.statistics(), is_replica=replica)
 
 
 def from_uri(uri: str) -> FileLog:

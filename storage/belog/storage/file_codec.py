@@ -26,11 +26,15 @@ In every version the first 16 bytes mean this, and the header ends with its CRC-
 Record (`HEAD`, then the value)::
 
     0   4  CRC-32 of all that follows, value included
-    4   4  bits 0-30 length of the value, bytes; bit 31: the next record belongs to the same batch
+    4   4  bits 0-29 length of the value, bytes; bit 30: a filler, see below; bit 31: the next
+           record belongs to the same batch
     8   4  distance to the start of the group that was synced in one piece, bytes
     12  8  index
     20  8  created_at, microseconds since the epoch, signed
     28  n  value
+
+A filler stands in a closed segment where a vacuum removed records: the index and time of the last
+of them, and zeros to where that one ended. Readers pass over it.
 
 A batch whose last record (bit 31 clear) is missing was never acknowledged and is cut off whole, so
 batches are all or none. The distance tells a torn tail from damage: a group is written only after
@@ -44,7 +48,7 @@ CRC-32 is that of zlib (IEEE 802.3): it finds every error burst of up to 32 bits
 library has it in C, and it is there to find damage, not forgery (payloads carry BLAKE3 digests).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from struct import Struct as Layout
 from typing import Final
 from uuid import UUID
@@ -63,6 +67,7 @@ __all__ = [
     "RECORD_BYTES_MAX",
     "VALUE_BYTES_MAX",
     "EndMark",
+    "Frame",
     "IndexEntry",
     "SegmentHeader",
     "Tail",
@@ -71,10 +76,12 @@ __all__ = [
     "decode_header",
     "decode_index",
     "encode_end",
+    "encode_filler",
     "encode_header",
     "encode_index_entry",
     "encode_records",
     "find_tail",
+    "frames",
     "walk",
 ]
 
@@ -89,7 +96,8 @@ END: Final = Layout("<16sQQQI")
 _CRC: Final = Layout("<I")
 _REPLICA: Final = 1
 _MORE: Final = 1 << 31
-_LENGTH: Final = _MORE - 1
+_FILLER: Final = 1 << 30
+_LENGTH: Final = _FILLER - 1
 _HEAD_REST: Final = Layout("<IIQq")
 
 END_BYTES: Final = END.size
@@ -143,6 +151,16 @@ class Walk(Struct, frozen=True):
     """Index of that record."""
     flaw: str
     """Why the record at `at` is not one; empty where the block ends before it does."""
+
+
+class Frame(Struct, frozen=True):
+    """Where a record or a filler stands."""
+
+    start: int
+    end: int
+    index: int
+    created_at: int
+    is_filler: bool
 
 
 class Tail(Struct, frozen=True):
@@ -257,11 +275,44 @@ def walk(block: bytes, at: int, since: int, limit: int, after: int) -> Walk:
         if index <= after:
             flaw = f"its index is {index} after {after}"
             break
-        if index >= since:
+        if index >= since and not word & _FILLER:
             records.append(Record(index, created_at, block[at + head : end]))
         after = index
         at = end
     return Walk(records, at, after, flaw)
+
+
+def frames(data: bytes, at: int) -> Iterator[Frame]:
+    """Yield where each record and filler of a closed segment stands, from an offset to its end.
+
+    Raises:
+        Corrupt: What is there is not what was written.
+    """
+    view = memoryview(data)
+    while at < len(data):
+        if at + HEAD.size > len(data):
+            msg = f"the segment is cut off at offset {at}"
+            raise Corrupt(msg)
+        crc, word, _, index, created_at = HEAD.unpack_from(data, at)
+        end = at + HEAD.size + (word & _LENGTH)
+        if end > len(data) or crc32(view[at + 4 : end]) != crc:
+            msg = f"the segment is damaged at offset {at}"
+            raise Corrupt(msg)
+        yield Frame(at, end, index, created_at, bool(word & _FILLER))
+        at = end
+
+
+def encode_filler(index: int, created_at: int, size: int) -> bytes:
+    """Return the head of a filler; zeros follow it.
+
+    Args:
+        index: That of the last record it stands for.
+        created_at: That record's, too.
+        size: Its whole length, bytes.
+    """
+    length = size - HEAD.size
+    rest = _HEAD_REST.pack(length | _FILLER, 0, index, created_at)
+    return _CRC.pack(crc32(bytes(length), crc32(rest))) + rest
 
 
 def find_tail(block: bytes, at: int, after: int) -> Tail:

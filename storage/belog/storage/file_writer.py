@@ -6,7 +6,7 @@ import fcntl
 import logging
 import os
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Collection, Generator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -35,6 +35,7 @@ from belog.storage.file_segments import (
     read_end,
     segment_name,
 )
+from belog.storage.file_vacuum import rewrite_segment
 
 __all__ = ["LOCK_NAME", "FolderLock", "SegmentWriter", "SyncFailed", "TornTail", "create"]
 
@@ -368,6 +369,22 @@ class SegmentWriter:
             with contextlib.suppress(OSError):
                 entry = encode_index_entry(IndexEntry(start.index, offset))
                 os.write(self._index_descriptor, entry)
+
+    def remove(self, positions: Collection[int]) -> None:
+        """Remove records; those of the newest segment close it first.
+
+        Raises:
+            Unavailable: A segment cannot be written; others may be done.
+            Corrupt: One is damaged.
+        """
+        if max(positions, default=-1) >= self._newest.header.first_index:
+            self._rotate()
+        for segment in self._segments.refresh()[:-1]:
+            try:
+                if rewrite_segment(segment.path, segment.records_at, positions):
+                    segment.forget_index()
+            except OSError as error:
+                raise self._no_room(error) from error
 
     def _rotate(self) -> None:
         """Go on in a new segment.

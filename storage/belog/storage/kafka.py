@@ -49,6 +49,7 @@ from belog.storage.creation import (
     refuse_replica_append,
     require_end,
 )
+from belog.storage.horizon import steps_of
 from belog.storage.interface import (
     SCAN_RECORDS_MAX,
     Capabilities,
@@ -415,7 +416,8 @@ class KafkaLog(OrderedLog):
 
     def remove(self, removals: Sequence[Removal]) -> None:
         """See `Vacuumable.remove`; returns when the tombstones are acknowledged."""
-        self.tombstone([removal.key for removal in removals if removal.key is not None])
+        for step in steps_of(removals):
+            self.tombstone([removal.key for removal in step if removal.key is not None])
 
     # --- events
 

@@ -48,6 +48,7 @@ from belog.storage.creation import (
     refuse_replica_append,
     require_end,
 )
+from belog.storage.horizon import steps_of
 from belog.storage.interface import (
     SCAN_RECORDS_MAX,
     Capabilities,
@@ -389,13 +390,15 @@ class PostgresLog(ConditionalLog):
             raise IndexConflict(msg, next_idx=last + 1, log=self.name)
 
     def remove(self, removals: Sequence[Removal]) -> None:
-        """See `Vacuumable.remove`; atomic."""
-        parameters = [self._number(), [removal.position for removal in removals]]
-        try:
-            with self._pool.connection(patient=True) as connection:
-                connection.execute(self._target.sql(_REMOVE), parameters)
-        except Lost as lost:
-            raise self._unavailable(lost) from lost
+        """See `Vacuumable.remove`; each step is atomic."""
+        sql = self._target.sql(_REMOVE)
+        for step in steps_of(removals):
+            parameters = [self._number(), [removal.position for removal in step]]
+            try:
+                with self._pool.connection(patient=True) as connection:
+                    connection.execute(sql, parameters)
+            except Lost as lost:
+                raise self._unavailable(lost) from lost
 
     # --- events
 

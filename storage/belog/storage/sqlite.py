@@ -48,6 +48,7 @@ from belog.storage.creation import (
     refuse_replica_append,
     require_end,
 )
+from belog.storage.horizon import steps_of
 from belog.storage.interface import (
     SCAN_RECORDS_MAX,
     Capabilities,
@@ -88,7 +89,6 @@ CREATE TABLE belog_records (
 );
 """
 _INSERT: Final = "INSERT INTO belog_records (idx, created_at, value) VALUES (?, ?, ?)"
-_REMOVE: Final = "DELETE FROM belog_records WHERE idx = ?"
 _LAST: Final = "SELECT idx, created_at FROM belog_records ORDER BY idx DESC LIMIT 1"
 _SCAN: Final = (
     "SELECT idx, created_at, value FROM belog_records WHERE idx >= ? ORDER BY idx LIMIT ?"
@@ -96,10 +96,7 @@ _SCAN: Final = (
 
 
 class SqliteLog(ConditionalLog):
-    """See the module's docstring.
-
-    Thread-safe: one connection writes, each reading thread has its own.
-    """
+    """See the module's docstring. Thread-safe: one connection writes, each reader has one."""
 
     capabilities = Capabilities(conditional_append=True, explicit_index=True, vacuum=True)
 
@@ -431,9 +428,11 @@ class SqliteLog(ConditionalLog):
             connection.executemany(_INSERT, [(r.index, r.created_at, r.value) for r in records])
 
     def remove(self, removals: Sequence[Removal]) -> None:
-        """See `Vacuumable.remove`; atomic."""
-        with self._writing() as connection:
-            connection.executemany(_REMOVE, [(r.position,) for r in removals])
+        """See `Vacuumable.remove`; each step is atomic."""
+        for step in steps_of(removals):
+            with self._writing() as connection:
+                positions = [(removal.position,) for removal in step]
+                connection.executemany("DELETE FROM belog_records WHERE idx = ?", positions)
 
     def read(
         self, since_idx: int = 0, wanted: EventFilter = ALL, limit: int = PAGE_EVENTS_MAX

@@ -7,7 +7,6 @@ missing (`belog.storage.horizon`).
 """
 
 from collections.abc import Iterator
-from typing import Final
 
 from belog.schemas.errors import (
     Diverged,
@@ -25,9 +24,6 @@ from belog.storage.interface import SCAN_RECORDS_MAX, EventLog, LogIdentity, fol
 from belog.storage.snapshots import SnapshotFile, SnapshotStore, checked_against
 
 __all__ = ["fold_past_horizon", "vacuum_log"]
-
-REMOVE_RECORDS: Final = 5_000
-"""Records removed in one step, about 50 ms: other writers wait no longer than that."""
 
 
 def vacuum_log(
@@ -94,8 +90,7 @@ def vacuum_log(
             snapshot=file.path.resolve().as_uri(),
         )
         _record(log, identity, event, actor)
-    for at in range(0, len(removals), REMOVE_RECORDS):
-        log.remove(removals[at : at + REMOVE_RECORDS])
+    log.remove(removals)
     return VacuumReport(removed=len(removals), horizon=horizon, dry_run=False)
 
 

@@ -35,9 +35,9 @@ PAGE_ROWS: Final = 100
 PAGE_ROWS_MAX: Final = 1_000
 """Rows of one page: about 1 MB, and a few milliseconds of Redis's one thread."""
 
-LIST_SCAN_ROWS_MAX: Final = 10_000
-"""Rows looked at for one page, so that conditions which few rows meet answer within about a second;
-the page then holds less than its limit and says where to go on."""
+LIST_SCAN_ROWS_MAX: Final = 1_000
+"""Rows looked at for one page, so that also conditions which few rows meet answer within 100 ms
+from Redis; the page then holds less than its limit and says where to go on."""
 
 T = TypeVar("T")
 

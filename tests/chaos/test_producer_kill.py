@@ -5,7 +5,7 @@ import random
 import signal
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -40,9 +40,18 @@ def uri(request: pytest.FixtureRequest, tmp_path: Path, topic_name: str) -> str:
     return made
 
 
+@pytest.fixture(scope="module")
+def one_broker() -> Iterator[Broker]:
+    """A broker for the tests here, which kill it."""
+    with Broker.create() as server:
+        yield server
+
+
 @pytest.fixture
-def mortal(new_broker: Callable[..., Broker]) -> Broker:
-    return new_broker()
+def mortal(one_broker: Broker) -> Broker:
+    if not one_broker.is_ready():
+        one_broker.start()
+    return one_broker
 
 
 @pytest.fixture

@@ -431,7 +431,7 @@ def test_a_repeat_of_another_writers_event(producer: Producer, other: Producer) 
 
 def test_two_pipelines_at_once(log: EventLog, producer: Producer, other: Producer) -> None:
     answers: list[tuple[Event, Answer]] = []
-    for n in range(1, 100):
+    for n in range(1, 50):
         ref = f"r{n % 7}"
         one, two = requested(2 * n, ref, "one"), requested(2 * n + 1, ref, "two")
         sent = [(one, submitted(producer, one)), (two, submitted(other, two))]

@@ -13,12 +13,17 @@ import subprocess
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from belog.processors.memory_tables import MemoryTables
+from belog.processors.replay import Until, replay_into
+from belog.processors.rows import PartitionRow
+from belog.processors.table_fold import TableFold
 from belog.producers.coordination import Building
 from belog.producers.graph import GraphReport
 from belog.service.dag_run import Answered, publish_graphs
@@ -31,6 +36,11 @@ from tests.servers import Broker, eventually
 pytestmark = [pytest.mark.e2e, pytest.mark.integration, pytest.mark.timeout(900)]
 
 PROCESSES = 4
+MOMENTS = 20
+"""Commit times of a history at which its past is looked at."""
+SHOWN_MOMENTS = 2
+"""Those of them that are asked for on the command line, too."""
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @pytest.fixture
@@ -104,6 +114,51 @@ def test_a_history_leaves_exactly_what_is_live(uri: str, owid: Path, tmp_path: P
         cwd=tmp_path,
     )
     assert len(shown.ok().json()) == 1
+
+
+def live_at(rows: list[dict[str, str]], moment: datetime) -> set[str]:
+    """Count what a history left live at a moment, from nothing but the table itself."""
+    live: dict[str, bool] = {}
+    for row in rows:
+        if datetime.fromisoformat(row["commit_time"]) <= moment:
+            live[row["path"]] = row["change"] != "D"
+    return {ref for ref, is_live in live.items() if is_live}
+
+
+def test_the_past_of_a_history_is_as_it_was(owid: Path, tmp_path: Path, seed: int) -> None:
+    uri = f"sqlite:///{tmp_path}/owid.db"
+    imported(uri, owid, tmp_path)
+    with gzip.open(owid / "snapshot-history.tsv.gz", "rt", encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file, delimiter="\t"))
+    times = sorted({row["commit_time"] for row in rows})
+    moments = random.Random(f"{seed}-moments").sample(times, MOMENTS)
+    with opened(uri) as log:
+        for text in moments:
+            moment = datetime.fromisoformat(text)
+            fold = TableFold()
+            until = Until(occurred_us=(moment - EPOCH) // timedelta(microseconds=1))
+            replay_into(log, MemoryTables(fold), until=until)
+            found = fold.table(PartitionRow).items()
+            then = {ref for ref, row in found if row.state == "available"}
+            assert then == live_at(rows, moment), text
+    for text in moments[:SHOWN_MOMENTS]:
+        live = live_at(rows, datetime.fromisoformat(text))
+        bound = ["--log", uri, "--until-occurred", text, "--json"]
+        listed = belog(
+            *("partition", "list", *bound, "--state", "available", "--limit", str(len(rows))),
+            cwd=tmp_path,
+        )
+        assert {row["ref"] for row in listed.ok().json()} == live
+        (replayed,) = belog("replay", *bound, cwd=tmp_path).ok().json()
+        counts: Any = replayed["counts"]
+        assert counts["partition"].get("available", 0) == len(live)
+    kept = belog(
+        *("partition", "list", "--log", uri, "--until-occurred", moments[0]),
+        *("--tables", "redis://127.0.0.1/0"),
+        cwd=tmp_path,
+    )
+    assert kept.code == 2
+    assert "--tables memory:" in kept.err
 
 
 def has_got_so_far(log: EventLog, position: int, process: subprocess.Popen[str]) -> bool:

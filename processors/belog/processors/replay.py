@@ -18,6 +18,7 @@ from msgspec import Struct
 from belog.processors.memory_tables import MemoryTables
 from belog.processors.table_fold import Change, Checkpoint, TableFold
 from belog.processors.tables import Stale, TablesStatus
+from belog.schemas.envelope import HEADER_BYTES, decode_event
 from belog.schemas.errors import Corrupt, LogReplaced, LogTruncated, Overloaded
 from belog.schemas.fold import Fold, Record
 from belog.schemas.replica import REPLICA_HEADER, decode_replica
@@ -52,27 +53,45 @@ OnProgress = Callable[["Progress"], None]
 
 
 class Until(Struct, frozen=True, kw_only=True):
-    """Where a replay ends: before the first event past either bound."""
+    """Where a replay ends: before the first event past any bound."""
 
     index: int | None = None
     """Apply events below this index."""
     created_us: int | None = None
     """Apply events ingested at or before this time, microseconds since the epoch."""
+    occurred_us: int | None = None
+    """End before the first event that says it occurred after this time, microseconds since the
+    epoch. Events of the log itself (`system`) do not count: a log that a history was imported into
+    was made after all of it. The times are the producers' own and need not grow with the index: an
+    event behind that first one is not applied, whatever time it names."""
 
     def excludes(self, record: Record) -> bool:
-        """Whether a record lies past a bound."""
-        if self.index is None and self.created_us is None:
+        """Whether a record lies past a bound; one that is no event lies past none in occurrence."""
+        if self == WHOLE_LOG:
             return False
-        index, created_at = record.position, record.created_at
-        if record.value is not None and record.value[:10] == REPLICA_HEADER:
+        index, created_at, value = record.position, record.created_at, record.value
+        if value is not None and value[:HEADER_BYTES] == REPLICA_HEADER:
             try:
-                wrapped = decode_replica(record.value)
+                wrapped = decode_replica(value)
             except Corrupt:
                 return False
             index, created_at = wrapped.origin_index, wrapped.origin_created_at
-        return (self.index is not None and index >= self.index) or (
-            self.created_us is not None and created_at > self.created_us
+            value = wrapped.envelope
+        return (
+            (self.index is not None and index >= self.index)
+            or (self.created_us is not None and created_at > self.created_us)
+            or (self.occurred_us is not None and _occurred_after(value, self.occurred_us))
         )
+
+
+def _occurred_after(value: bytes | None, time_us: int) -> bool:
+    if value is None:
+        return False
+    try:
+        event = decode_event(value)
+    except Corrupt:
+        return False
+    return event.subject_kind != "system" and event.occurred_at > time_us
 
 
 WHOLE_LOG: Final = Until()

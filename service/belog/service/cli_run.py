@@ -15,7 +15,7 @@ import typer
 
 from belog.processors.factory import open_tables as reader_of
 from belog.processors.periodic import SNAPSHOT_EVERY_EVENTS, LoadTables, SnapshotBeginning
-from belog.processors.replay import WHOLE_LOG, Progress, Until, replay_into
+from belog.processors.replay import WHOLE_LOG, Progress, replay_into
 from belog.processors.tables import TableReader
 from belog.processors.verify import verify_tables
 from belog.processors.verify_snapshot import verify_snapshot
@@ -33,7 +33,7 @@ from belog.service.cli_log import import_app
 from belog.service.dag_run import PROCESSES_MAX, Answered, publish_graphs
 from belog.service.demo import free_folder, run_demo
 from belog.service.opening import check_same_log, existing_log
-from belog.service.rendering import Json, micros, rfc3339
+from belog.service.rendering import Json, rfc3339
 from belog.service.snapshots import (
     announce_snapshot,
     base_of,
@@ -172,12 +172,8 @@ def replay(
     tables: options.TablesOption = "memory:",
     *,
     snapshots: options.SnapshotsOption = None,
-    until: Annotated[
-        str | None,
-        typer.Option(
-            "--until", metavar="INDEX|TIME", help="Only events below this index, or up to then."
-        ),
-    ] = None,
+    until: options.UntilOption = None,
+    until_occurred: options.UntilOccurredOption = None,
     no_writing: Annotated[
         bool,
         typer.Option("--dry-run", help="Only list what --lifecycle would judge differently."),
@@ -192,9 +188,11 @@ def replay(
 
     With --dry-run and a changed lifecycle: exits with 1 if a record would be judged differently.
 
+    `belog partition list` and the other lists take the same bounds and show the rows.
+
     Example: belog replay --log sqlite:///demo.db --until 2026-01-31T00:00:00Z
     """
-    bound = _until(until)
+    bound = options.bound_of(until, until_occurred)
     if lifecycle is not None and not no_writing:
         msg = "a log is judged by its own lifecycle; another one can only be tried"
         raise InvalidInput(msg, hint="add --dry-run")
@@ -212,9 +210,9 @@ def replay(
                 replay_into(opened, here, until=bound, on_progress=on_progress)
                 _put_counts(here, as_json=as_json)
             return
-        if until is not None:
+        if bound != WHOLE_LOG:
             msg = "tables that a worker keeps cannot stay behind the log"
-            raise InvalidInput(msg, hint="use --tables memory: with --until")
+            raise InvalidInput(msg, hint="use --tables memory: with a bound")
         rebuild_tables(opened, tables, on_progress, snapshots=snapshots)
         with reader_of(tables) as reader:
             _put_counts(reader, as_json=as_json)
@@ -245,12 +243,6 @@ def rebuild_tables(
         follower.catch_up(on_progress=on_progress)
     finally:
         follower.close()
-
-
-def _until(text: str | None) -> Until:
-    if text is None:
-        return WHOLE_LOG
-    return Until(index=int(text)) if text.isdigit() else Until(created_us=micros(text))
 
 
 def _put_counts(tables: TableReader, *, as_json: bool) -> None:

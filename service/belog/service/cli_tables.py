@@ -5,6 +5,7 @@ from typing import Annotated, Final, NamedTuple
 import typer
 
 from belog.processors.indexes import Where
+from belog.processors.replay import WHOLE_LOG, Until
 from belog.processors.rows import BuildRow, JobRunRow, PartitionRow, R, TaskRow, task_key
 from belog.processors.tables import PAGE_ROWS_MAX, TableReader
 from belog.schemas.envelope import StoredEvent
@@ -45,6 +46,7 @@ class Source(NamedTuple):
     log: str
     tables: str
     snapshots: str | None
+    until: Until = WHOLE_LOG
 
 
 def _list(
@@ -135,11 +137,13 @@ def partition_list(
     build: BuildOption = None,
     label: LabelOption = None,
     prefix: PrefixOption = "",
+    until: options.UntilOption = None,
+    until_occurred: options.UntilOccurredOption = None,
     by_id: ByIdOption = False,
     limit: options.LimitOption = DEFAULT_ROWS,
     as_json: options.JsonOption = False,
 ) -> None:
-    """List partitions, the latest change first.
+    """List partitions, the latest change first; with a bound, as they were then.
 
     Example: belog partition list --log sqlite:///demo.db --state available
     """
@@ -151,7 +155,7 @@ def partition_list(
         id_prefix=prefix,
     )
     _list(
-        Source(log, tables, snapshots),
+        Source(log, tables, snapshots, options.bound_of(until, until_occurred)),
         PartitionRow,
         where,
         limit=limit,
@@ -197,6 +201,8 @@ def build_list(
     partition: Annotated[
         str | None, typer.Option("--partition", metavar="REF", help="That asked for this one.")
     ] = None,
+    until: options.UntilOption = None,
+    until_occurred: options.UntilOccurredOption = None,
     by_id: ByIdOption = False,
     limit: options.LimitOption = DEFAULT_ROWS,
     as_json: options.JsonOption = False,
@@ -207,7 +213,12 @@ def build_list(
     """
     where = Where(states=tuple(state or ()), active=active, client_id=client, partition=partition)
     _list(
-        Source(log, tables, snapshots), BuildRow, where, limit=limit, by_id=by_id, as_json=as_json
+        Source(log, tables, snapshots, options.bound_of(until, until_occurred)),
+        BuildRow,
+        where,
+        limit=limit,
+        by_id=by_id,
+        as_json=as_json,
     )
 
 
@@ -246,6 +257,8 @@ def job_list(
     active: ActiveOption = None,
     build: BuildOption = None,
     label: LabelOption = None,
+    until: options.UntilOption = None,
+    until_occurred: options.UntilOccurredOption = None,
     by_id: ByIdOption = False,
     limit: options.LimitOption = DEFAULT_ROWS,
     as_json: options.JsonOption = False,
@@ -256,7 +269,12 @@ def job_list(
     """
     where = Where(states=tuple(state or ()), active=active, build_id=build, job_label=label)
     _list(
-        Source(log, tables, snapshots), JobRunRow, where, limit=limit, by_id=by_id, as_json=as_json
+        Source(log, tables, snapshots, options.bound_of(until, until_occurred)),
+        JobRunRow,
+        where,
+        limit=limit,
+        by_id=by_id,
+        as_json=as_json,
     )
 
 
@@ -295,6 +313,8 @@ def task_list(
     active: ActiveOption = None,
     build: BuildOption = None,
     label: LabelOption = None,
+    until: options.UntilOption = None,
+    until_occurred: options.UntilOccurredOption = None,
     by_id: ByIdOption = False,
     limit: options.LimitOption = DEFAULT_ROWS,
     as_json: options.JsonOption = False,
@@ -304,7 +324,14 @@ def task_list(
     Example: belog task list --log sqlite:///demo.db --build nightly
     """
     where = Where(states=tuple(state or ()), active=active, build_id=build, job_label=label)
-    _list(Source(log, tables, snapshots), TaskRow, where, limit=limit, by_id=by_id, as_json=as_json)
+    _list(
+        Source(log, tables, snapshots, options.bound_of(until, until_occurred)),
+        TaskRow,
+        where,
+        limit=limit,
+        by_id=by_id,
+        as_json=as_json,
+    )
 
 
 @task_app.command("show")

@@ -5,8 +5,9 @@ from contextlib import contextmanager
 from functools import partial
 
 from belog.processors.factory import open_tables as reader_of
+from belog.processors.replay import WHOLE_LOG, Until, replay_into
 from belog.processors.tables import TableReader
-from belog.schemas.errors import LogReplaced, NotFound
+from belog.schemas.errors import InvalidInput, LogReplaced, NotFound
 from belog.service.snapshots import tables_from
 from belog.service.terminal import note
 from belog.storage import EventLog, open_log
@@ -53,7 +54,7 @@ def writable_log(uri: str, instance: str) -> Generator[EventLog]:
 
 @contextmanager
 def open_tables(
-    log_uri: str, tables_uri: str, snapshots: str | None = None
+    log_uri: str, tables_uri: str, snapshots: str | None = None, until: Until = WHOLE_LOG
 ) -> Generator[TableReader]:
     """Open the tables of a log: those that a worker keeps, or ones made here and now of the log.
 
@@ -61,18 +62,24 @@ def open_tables(
         log_uri: The log.
         tables_uri: Its tables.
         snapshots: Where tables that are made here start from; None for the log's beginning.
+        until: Where in the log tables that are made here end.
 
     Raises:
         NotFound: There is no log.
         InvalidUri: The URI names no tables.
+        InvalidInput: There is a bound, and the tables are a worker's, which are of the whole log.
         LogReplaced: The tables are of another log.
     """
     with existing_log(log_uri) as log:
         if tables_uri == "memory:":
-            with tables_from(log, snapshots, name=f"tables of {log.name}") as tables:
-                tables.catch_up(log)
+            name = f"tables of {log.name}"
+            with tables_from(log, snapshots, name=name, until=until) as tables:
+                replay_into(log, tables, until=until)
                 yield tables
             return
+        if until != WHOLE_LOG:
+            msg = "tables that a worker keeps show the log as it is now"
+            raise InvalidInput(msg, hint="use --tables memory: with a bound")
         with reader_of(tables_uri) as tables:
             check_same_log(tables, log)
             yield tables

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from belog.processors.replay import Until
 from belog.schemas.filters import EventFilter
 from belog.service.rendering import micros
 
@@ -17,6 +18,9 @@ __all__ = [
     "LogOption",
     "SnapshotsOption",
     "TablesOption",
+    "UntilOccurredOption",
+    "UntilOption",
+    "bound_of",
     "event_filter",
 ]
 
@@ -45,6 +49,22 @@ SnapshotsOption = Annotated[
         envvar="BELOG__SNAPSHOTS__URI",
         metavar="DIR",
         help="Start from the newest snapshot in this folder.",
+    ),
+]
+UntilOption = Annotated[
+    str | None,
+    typer.Option(
+        "--until",
+        metavar="INDEX|TIME",
+        help="Only events below this index, or ingested up to then.",
+    ),
+]
+UntilOccurredOption = Annotated[
+    str | None,
+    typer.Option(
+        "--until-occurred",
+        metavar="TIME",
+        help="Only events before the first that occurred later; for imported histories.",
     ),
 ]
 JsonOption = Annotated[
@@ -94,6 +114,20 @@ FromTime = Annotated[
 ToTime = Annotated[
     str | None, typer.Option("--created-to", metavar="TIME", help="Ingested before.")
 ]
+
+
+def bound_of(until: str | None, until_occurred: str | None) -> Until:
+    """Return the bound that a command's options make.
+
+    Raises:
+        InvalidInput: A time is not ISO 8601 with a zone.
+    """
+    occurred_us = None if until_occurred is None else micros(until_occurred)
+    if until is None:
+        return Until(occurred_us=occurred_us)
+    if until.isdigit():
+        return Until(index=int(until), occurred_us=occurred_us)
+    return Until(created_us=micros(until), occurred_us=occurred_us)
 
 
 def event_filter(

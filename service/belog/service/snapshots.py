@@ -52,10 +52,11 @@ def tables_from(
         log: Initialized.
         snapshots: Where snapshots are kept, None for nowhere.
         name: What errors show.
-        until: Pass by snapshots that hold more.
+        until: Pass by snapshots that hold more. None says when its events occurred, so with a
+            bound on that all are passed by.
     """
     start = None
-    if snapshots is not None:
+    if snapshots is not None and until.occurred_us is None:
         found = restore_tables(
             log,
             identity_of(log),

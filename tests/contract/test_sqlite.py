@@ -27,6 +27,7 @@ from belog.storage.testing import Clock, LogContract, MakeLog
 from belog.storage.testing_base import accepted, appended, folded
 from belog.storage.testing_events import observed
 from tests.servers import eventually
+from tests.writers import KILLS
 
 WRITER = [sys.executable, "-m", "belog.storage.testing_writer"]
 
@@ -83,7 +84,7 @@ def test_several_processes_create_and_write_one_log(file: Path) -> None:
 
 
 @pytest.mark.chaos
-@pytest.mark.parametrize("run", range(4))
+@pytest.mark.parametrize("run", range(KILLS))
 def test_killed_writer_loses_nothing_it_was_told(file: Path, seed: int, run: int) -> None:
     rng = random.Random(f"{seed}-{run}")
     told: list[tuple[int, int]] = []

@@ -31,7 +31,8 @@ from belog.storage.postgres import PostgresLog
 from belog.storage.postgres_client import connect
 from belog.storage.postgres_schema import VERSION_NEWEST, steps, upgrade
 from belog.storage.postgres_uri import parse_uri
-from tests.integration.postgres_workers import observed, opened
+from tests.integration.log_workers import observed
+from tests.integration.postgres_workers import opened
 from tests.servers import Postgres, eventually, free_port
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]

@@ -4,69 +4,38 @@
 are before a release; the usual ones take seconds.
 """
 
-import multiprocessing
 import os
 import random
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from functools import partial
 
 import pytest
 
 from belog.schemas.errors import BelogError, OutcomeUnknown
-from belog.storage.interface import EventLog
 from belog.storage.postgres import PostgresLog
-from tests.integration.postgres_workers import follow, observed, opened, write
+from tests.integration.log_workers import ids_of, observed
+from tests.integration.many_writers import check_many_writers
+from tests.integration.postgres_workers import opened
 from tests.servers import Postgres, eventually
 
 pytestmark = [pytest.mark.integration, pytest.mark.chaos, pytest.mark.timeout(1200)]
 
 EVENTS = int(os.environ.get("BELOG_TEST_POSTGRES_EVENTS", "4000"))
 KILLS = int(os.environ.get("BELOG_TEST_POSTGRES_KILLS", "4"))
-WRITERS = 8
-FOLLOWERS = 4
 ACKS_MAX = 400
 """Acknowledged events after which a victim is killed at the latest."""
-
-
-def ids_of(log: EventLog) -> list[tuple[bytes, int]]:
-    """Ids and indices of a whole log, checking that neither indices nor times have a flaw."""
-    found: list[tuple[bytes, int]] = []
-    cursor, last_created_at, has_more = 0, 0, True
-    while has_more:
-        page = log.read(cursor)
-        for stored in page.events:
-            assert stored.index == len(found)
-            assert stored.created_at >= last_created_at
-            last_created_at = stored.created_at
-            found.append((stored.event.event_id, stored.index))
-        cursor, has_more = page.next_idx, page.has_more
-    return found
 
 
 def test_followers_miss_nothing_of_many_writers(
     postgres_server: Postgres, postgres_schema: str, seed: int
 ) -> None:
     uri = f"{postgres_server.uri}?schema={postgres_schema}"
-    with (
-        opened(uri) as log,
-        ProcessPoolExecutor(WRITERS + FOLLOWERS, multiprocessing.get_context("spawn")) as pool,
-    ):
-        each = EVENTS // WRITERS
-        followers = [pool.submit(follow, uri, each * WRITERS) for _ in range(FOLLOWERS)]
-        writers = [pool.submit(write, uri, w, each, f"{seed}-{w}") for w in range(WRITERS)]
-        told = [pair for writer in writers for pair in writer.result()]
-        held = ids_of(log)
-        assert sorted(told, key=lambda pair: pair[1]) == held[1:]
-        for follower in followers:
-            seen = follower.result()
-            assert [(event_id, index) for index, event_id, _ in seen] == held
-            times = [created_at for *_, created_at in seen]
-            assert times == sorted(times)
+    check_many_writers(uri, EVENTS, seed)
 
 
 @contextmanager

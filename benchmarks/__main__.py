@@ -21,6 +21,8 @@ Bench = Callable[[Servers], Iterable[Figure]]
 BENCHES: Final[Mapping[str, str]] = {
     "fold": "benchmarks.bench_fold",
     "sqlite": "benchmarks.bench_sqlite",
+    "rivals": "benchmarks.bench_rivals_sqlite",
+    "postgres": "benchmarks.bench_postgres",
     "file": "benchmarks.bench_file",
     "kafka": "benchmarks.bench_kafka",
     "tables": "benchmarks.bench_tables",

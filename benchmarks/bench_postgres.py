@@ -1,7 +1,8 @@
 """Eight writers on PostgreSQL against `eventsourcing`, and selective reads against scans.
 
 `python -m benchmarks.bench_postgres [--json FILE] [--events N]` runs it alone. The rival lives in a
-virtual environment of its own, made on the first run in the folder that `--venv` names.
+virtual environment of its own, made on the first run in the folder that `--venv` or
+`BELOG_BENCH_RIVALS` names.
 """
 
 import argparse
@@ -11,7 +12,6 @@ import sys
 import tempfile
 import time
 import uuid
-import venv
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -27,6 +27,8 @@ from belog.storage import open_log
 from belog.storage.interface import EventLog
 from benchmarks.events import builds
 from benchmarks.measure import Figure, absolute, paired, timed
+from benchmarks.rival_venv import RIVALS, VENV, rival_python
+from benchmarks.servers import Servers
 from tests.servers import Postgres
 
 WRITERS: Final = 8
@@ -38,15 +40,19 @@ RECORD_BYTES: Final = 400
 SELECTIVE_EVENTS: Final = 1_000_000
 FILL_EVENTS: Final = 5_000
 RIVAL: Final = "eventsourcing[postgres]==9.5.6"
-RIVALS: Final = Path(__file__).parent / "rivals"
 ROUNDS: Final = 5
 
 
-def run(
+def run(servers: Servers) -> Iterator[Figure]:
+    """Yield all figures, on the run's servers."""
+    yield from figures_of(servers.postgres, servers.folder, VENV)
+
+
+def figures_of(
     server: Postgres, folder: Path, venv_folder: Path, events: int = SELECTIVE_EVENTS
 ) -> Iterator[Figure]:
     """Yield all figures."""
-    python = rival_python(venv_folder)
+    python = rival_python(RIVAL, "psycopg[binary]", folder=venv_folder)
     for name, mode, count, batch, must, aim in (
         ("one event each", "append", SINGLES, 1, 2.0, 4.0),
         ("one event each, unless touched", "judged", SINGLES, 1, 2.0, 4.0),
@@ -75,17 +81,6 @@ def run(
 
 
 # --- writers
-
-
-def rival_python(folder: Path) -> Path:
-    """Return the interpreter of the rival's environment, making it where it is not there."""
-    python = folder / "bin" / "python"
-    if not python.exists():
-        venv.create(folder, with_pip=True)
-        subprocess.run(
-            [python, "-m", "pip", "install", "--quiet", RIVAL, "psycopg[binary]"], check=True
-        )
-    return python
 
 
 def ours(server: Postgres, events: int, batch: int, mode: str) -> float:
@@ -211,12 +206,12 @@ def main() -> int:
         default=SELECTIVE_EVENTS,
         help="events of the logs that are read selectively; 0: only writers",
     )
-    parser.add_argument("--venv", type=Path, default=Path(".venv-rivals"))
+    parser.add_argument("--venv", type=Path, default=VENV)
     arguments = parser.parse_args()
     figures: list[Figure] = []
     with tempfile.TemporaryDirectory(prefix="belog-bench-") as folder, Postgres.create() as server:
         server.start()
-        for figure in run(server, Path(folder), arguments.venv, arguments.events):
+        for figure in figures_of(server, Path(folder), arguments.venv, arguments.events):
             figures.append(figure)
             print(
                 f"{figure.name}: {figure.ours:,.0f} {figure.unit}"

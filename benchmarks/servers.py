@@ -7,13 +7,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from belog.storage.kafka_topic import create_topic
-from tests.servers import Broker, Redis
+from tests.servers import Broker, Postgres, Redis
 
 __all__ = ["Servers"]
 
 
 class Servers:
-    """One broker and one Redis for all benchmarks of a run, and a folder on disk."""
+    """One server of each kind for all benchmarks of a run, and a folder on disk."""
 
     def __init__(self, stack: ExitStack) -> None:
         """Start nothing yet; the stack ends what gets started."""
@@ -28,6 +28,11 @@ class Servers:
     def redis(self) -> Redis:
         """A Redis on 127.0.0.1."""
         return self._stack.enter_context(Redis.create())
+
+    @cached_property
+    def postgres(self) -> Postgres:
+        """A PostgreSQL on 127.0.0.1."""
+        return self._stack.enter_context(Postgres.create()).start()
 
     @cached_property
     def folder(self) -> Path:

@@ -1,6 +1,6 @@
 """Logs in files that many processes write to, and others follow.
 
-`BELOG_TEST_SQLITE_EVENTS=20000` and `BELOG_TEST_DELTA_EVENTS=2000` make the runs as long as they
+`BELOG_TEST_SQLITE_EVENTS=20000` and `BELOG_TEST_DELTA_EVENTS=1000` make the runs as long as they
 are before a release; the usual ones take seconds.
 """
 

@@ -196,6 +196,9 @@ class DeltaStore:
             self._call(make)
         except CommitFailedError:
             return False
+        except TableNotFoundError as error:
+            # What it calls a folder that cannot be made.
+            self._raise(error)
         except Unavailable:
             # Its message for a table that is there is not one of its own kind.
             if self.load() is None:

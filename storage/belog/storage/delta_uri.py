@@ -66,9 +66,10 @@ def parse_delta_uri(uri: str) -> DeltaLocation:
         raise InvalidUri(msg, hint="give it as a storage option or in the environment")
     try:
         pairs = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
-    except ValueError as error:
+    except ValueError:
         msg = "the storage options of a Delta log's URI are not name=value&name=value"
-        raise InvalidUri(msg) from error
+        # The cause's message quotes what may be a secret.
+        raise InvalidUri(msg) from None
     options = dict(pairs)
     if unsafe := sorted(name for name in options if name.lower() in _UNSAFE):
         msg = f"{unsafe[0]} would let two writers make the same commit"

@@ -493,6 +493,6 @@ def from_uri(uri: str) -> SqliteLog:
     path = unquote(parts.path)[1:]
     three_slashes = uri[:10].lower() == "sqlite:///"
     if not three_slashes or not path or parts.query or parts.fragment:
-        msg = f"SQLite log URI {uri!r} is not of the form sqlite:///path"
+        msg = f"SQLite log URI {uri.partition('?')[0]!r} is not of the form sqlite:///path"
         raise InvalidUri(msg, hint="three slashes for a relative path, four for an absolute one")
     return SqliteLog(path)

@@ -31,12 +31,12 @@ DAGSTER: Final = "dagster==1.13.29"
 class Rival:
     """A process that writes a round of events each time it is asked to."""
 
-    def __init__(self, stack: ExitStack, requirement: str, script: str) -> None:
+    def __init__(self, stack: ExitStack, requirement: str, script: str, *mode: str) -> None:
         """Start it; the stack ends it."""
         python = rival_python(requirement)
         self._process = stack.enter_context(
             subprocess.Popen(
-                [str(python), str(RIVALS / script)],
+                [str(python), str(RIVALS / script), *mode],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 text=True,
@@ -64,28 +64,27 @@ def run(servers: Servers) -> Iterator[Figure]:
         made.mkdir()
         return made
 
-    ways: tuple[tuple[str, Callable[[Path, int], float]], ...] = (
-        ("append", appended),
-        ("validated append", validated),
-    )
     with ExitStack() as stack:
-        for requirement, script, events, must, aim in (
-            (EVENTSOURCING, "eventsourcing_sqlite.py", EVENTS, 1.0, 1.5),
-            (DAGSTER, "dagster_sqlite.py", DAGSTER_EVENTS, 10.0, 20.0),
+        recorder = Rival(stack, EVENTSOURCING, "eventsourcing_sqlite.py", "recorder")
+        application = Rival(stack, EVENTSOURCING, "eventsourcing_sqlite.py", "application")
+        dagster = Rival(stack, DAGSTER, "dagster_sqlite.py")
+        for name, ours, rival, against, events, must, aim in (
+            ("append", appended, recorder, f"{EVENTSOURCING}, recorder", EVENTS, 1.0, 1.5),
+            ("validated append", validated, application, EVENTSOURCING, EVENTS, 1.0, 1.5),
+            ("append", appended, dagster, DAGSTER, DAGSTER_EVENTS, 10.0, 20.0),
+            ("validated append", validated, dagster, DAGSTER, DAGSTER_EVENTS, 10.0, 20.0),
         ):
-            rival = Rival(stack, requirement, script)
-            for name, ours in ways:
-                pair = paired(
-                    partial(in_new, folder, ours, EVENTS),
-                    partial(in_new, folder, rival.write, events),
-                )
-                yield pair.figure(
-                    f"SQLite, {name} one at a time, durable",
-                    "events/s",
-                    against=requirement,
-                    must=must,
-                    aim=aim,
-                )
+            pair = paired(
+                partial(in_new, folder, ours, EVENTS),
+                partial(in_new, folder, rival.write, events),
+            )
+            yield pair.figure(
+                f"SQLite, {name} one at a time, durable",
+                "events/s",
+                against=against,
+                must=must,
+                aim=aim,
+            )
 
 
 def in_new(folder: Callable[[], Path], write: Callable[[Path, int], float], events: int) -> float:

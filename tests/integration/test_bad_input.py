@@ -3,7 +3,7 @@
 import os
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -85,7 +85,7 @@ def test_servers_that_are_not_there(uri: str) -> None:
 
 
 @contextmanager
-def closed_folder() -> Iterator[Path]:
+def closed_folder() -> Generator[Path]:
     """A folder that this process may look into, and may not write to."""
     with TemporaryDirectory() as made:
         folder = Path(made)
@@ -101,7 +101,7 @@ def closed_folder() -> Iterator[Path]:
 
 
 @contextmanager
-def read_only_disk() -> Iterator[Path]:
+def read_only_disk() -> Generator[Path]:
     """A disk that is mounted for reading only; for root."""
     with TemporaryDirectory() as folder:
         subprocess.run(["mount", "-t", "tmpfs", "-o", "ro", "tmpfs", folder], check=True)

@@ -4,7 +4,7 @@ import os
 import resource
 import sqlite3
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 
@@ -19,7 +19,7 @@ BALLAST_BYTES = 200_000
 
 
 @contextmanager
-def small_disk(folder: Path) -> Iterator[Callable[[], None]]:
+def small_disk(folder: Path) -> Generator[Callable[[], None]]:
     """A disk of 400 kB mounted at a folder, for root only; the given function makes room."""
     mount = ["mount", "-t", "tmpfs", "-o", f"size={DISK_KB}k", "tmpfs", str(folder)]
     subprocess.run(mount, check=True)
@@ -31,7 +31,7 @@ def small_disk(folder: Path) -> Iterator[Callable[[], None]]:
 
 
 @contextmanager
-def limited_files(_: Path) -> Iterator[Callable[[], None]]:
+def limited_files(_: Path) -> Generator[Callable[[], None]]:
     """Files cannot grow over a size; the given function lifts the limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (BALLAST_BYTES, hard))

@@ -176,7 +176,6 @@ def test_appends_land_in_order_and_read_back(opened: Callable[..., KafkaLog]) ->
     for call in (
         lambda: log.append(observed(1), at=1),
         lambda: log.append_batch([observed(1), observed(2)], atomic=True),
-        lambda: log.vacuum(0),
     ):
         with pytest.raises(Unsupported):
             call()

@@ -70,7 +70,7 @@ from belog.storage.kafka_cursor import Cursors, PositionLostError
 from belog.storage.kafka_errors import LOGGER
 from belog.storage.kafka_sender import Sender, new_keys, send_all
 from belog.storage.kafka_target import KafkaTarget, parse_uri
-from belog.storage.kafka_topic import TopicAdmin, TopicReport
+from belog.storage.kafka_topic import ANSWER_S, TopicAdmin, TopicReport
 from belog.storage.recount import recounted
 
 __all__ = ["KafkaLog"]
@@ -78,6 +78,10 @@ __all__ = ["KafkaLog"]
 IDENTITY_RECORDS_MAX: Final = 1_000
 """Records looked at for the one that names the log. It is the first accepted one, so only garbage
 that raced with the log's creation can stand before it."""
+
+EXPLAIN_S: Final = 1.0
+"""How long a lost position may wait for its explanation, seconds: the read itself has waited for a
+broker before, and one that is there answers in milliseconds."""
 
 TOPIC_CHECK_S: Final = 5.0
 """How often a log that is read asks whether its topic is still the same, seconds: a topic recreated
@@ -265,7 +269,7 @@ class KafkaLog(OrderedLog):
             raise self._explain(lost) from lost
 
     def _explain(self, lost: PositionLostError) -> BelogError:
-        if (replaced := self._replaced()) is not None:
+        if (replaced := self._replaced(EXPLAIN_S)) is not None:
             return replaced
         try:
             low, end = self._cursors.bounds_now()
@@ -294,14 +298,18 @@ class KafkaLog(OrderedLog):
         if replaced is not None:
             raise replaced
 
-    def _replaced(self) -> LogReplaced | None:
-        """Return the error for a topic that is not the one that was opened."""
+    def _replaced(self, answer_s: float = ANSWER_S) -> LogReplaced | None:
+        """Return the error for a topic that is not the one that was opened.
+
+        Raises:
+            Unavailable: No answer within `answer_s`.
+        """
         admin, topic = self._admin, self._topic
         if admin is None or topic is None:
             return None
         hint = "do not go on: the log that was open is gone; compare log ids before reopening"
         try:
-            topic_id = admin.topic_id()
+            topic_id = admin.topic_id(answer_s)
         except NotFound:
             return LogReplaced("the topic was deleted", log=self.name, hint=hint)
         if topic_id == topic.topic_id:

@@ -102,14 +102,14 @@ class TopicAdmin:
             self._target, described, {name: entry.value or "" for name, entry in found.items()}
         )
 
-    def topic_id(self) -> str:
+    def topic_id(self, answer_s: float = ANSWER_S) -> str:
         """Ask which topic has the name now.
 
         Raises:
             NotFound: None has.
             Unavailable: No answer.
         """
-        return str(self._describe(time.monotonic() + ANSWER_S).topic_id)
+        return str(self._describe(time.monotonic() + answer_s).topic_id)
 
     def create(self, replication_factor: int | None, config: Mapping[str, str]) -> None:
         """Create the topic, unless one of its name is there."""

@@ -1,6 +1,7 @@
 """The commands on the embedded default, as a user types them."""
 
 import json
+import sqlite3
 import subprocess
 import uuid
 from pathlib import Path
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.program import PROGRAM, belog, environment, running
-from tests.servers import eventually
+from tests.servers import Redis, eventually
 
 pytestmark = pytest.mark.e2e
 
@@ -242,3 +243,82 @@ def test_demo_shows_it_all(tmp_path: Path) -> None:
         assert done.stdout
     again = belog("demo", cwd=tmp_path).ok().out
     assert "belog-demo-2/" in again
+
+
+def test_damage_within_a_log_is_found_and_named(built: Path) -> None:
+    with sqlite3.connect(built / "builds.db") as raw:
+        (value,) = raw.execute("SELECT value FROM belog_records WHERE idx = 3").fetchone()
+        flipped = bytearray(value)
+        flipped[-10] ^= 1
+        raw.execute("UPDATE belog_records SET value = ? WHERE idx = 3", (bytes(flipped),))
+    raw.close()
+    done = belog("verify", "--log", LOG, "--json", cwd=built)
+    assert done.code == 1
+    differences = done.json()[0]["differences"]
+    assert isinstance(differences, list)
+    assert differences[0] == "log: index 3: void, wrong_digest"
+    assert "index 4" in differences[1]
+
+
+def test_a_missing_record_is_pointed_at(built: Path) -> None:
+    with sqlite3.connect(built / "builds.db") as raw:
+        raw.execute("DELETE FROM belog_records WHERE idx = 4")
+        raw.execute(
+            "INSERT INTO belog_records SELECT 5, created_at, value FROM belog_records LIMIT 1"
+        )
+    raw.close()
+    done = belog("verify", "--log", LOG, cwd=built)
+    assert "no record at index 4" in done.err
+    assert done.code == 1
+
+
+def test_a_list_that_is_cut_says_so_in_both_forms(built: Path) -> None:
+    lines = [json.dumps({"event_type": "v1.partition.observed", "subject_id": n}) for n in "abc"]
+    belog("append", "--from", "-", "--log", LOG, cwd=built, stdin="\n".join(lines)).ok()
+    for form in ([], ["--json"]):
+        done = belog("partition", "list", "--log", LOG, "--limit", "2", *form, cwd=built).ok()
+        assert "more than 2" in done.err
+
+
+def test_a_circle_is_wrong_input_and_makes_nothing(tmp_path: Path) -> None:
+    (tmp_path / "round.yml").write_text("steps: {a: [b], b: [a]}", encoding="utf-8")
+    done = belog("import", "dag", "round.yml", "--log", LOG, cwd=tmp_path)
+    assert done.code == 2
+    assert "a → b → a" in done.err
+    assert not (tmp_path / "builds.db").exists()
+
+
+def test_what_a_terminal_cannot_show_is_spelled_out(built: Path) -> None:
+    belog("append", "v1.partition.observed", "blé/1", "--log", LOG, cwd=built).ok()
+    env = {"PYTHONIOENCODING": "ascii"}
+    done = belog("partition", "list", "--log", LOG, cwd=built, env=env).ok()
+    assert "bl\\xe9/1" in done.out
+
+
+def test_health_checks_know_a_log_that_is_not_there_yet(tmp_path: Path) -> None:
+    done = belog("status", "--ready", "--log", LOG, cwd=tmp_path).ok()
+    assert "log_id: -" in done.out
+    assert not (tmp_path / "builds.db").exists()
+
+
+@pytest.mark.integration
+def test_health_checks_fail_where_no_worker_follows(
+    built: Path, redis_server: Redis, redis_prefix: str
+) -> None:
+    tables = f"{redis_server.uri}?prefix={redis_prefix}"
+    status = ["status", "--ready", "--log", LOG, "--tables", tables]
+    with running(["worker", "--log", LOG, "--tables", tables], cwd=built):
+        eventually(lambda: belog(*status, cwd=built).code == 0, "the worker follows", timeout_s=60)
+    belog("append", "v1.partition.stale", "sales/1", "--log", LOG, cwd=built).ok()
+    done = belog(*status, cwd=built)
+    assert done.code == 5
+    assert "the log ends at 6" in done.err
+
+
+@pytest.mark.parametrize(
+    "uri", ["sqlite://bob:geheim@h/x", "bob:geheim@x/y", "sqlite:///c.db?key=geheim"]
+)
+def test_no_password_is_shown_wherever_it_stands(tmp_path: Path, uri: str) -> None:
+    done = belog("events", "--log", uri, cwd=tmp_path)
+    assert done.code == 2
+    assert "geheim" not in done.err

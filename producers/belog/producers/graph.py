@@ -110,7 +110,8 @@ def run_graph(
                 build.make(step)
             else:
                 build.observe(step)
-    except Exception as error:
+    except BaseException as error:
+        # Also where a person interrupts it: nobody should have to wait for this build then.
         build.fail(error)
         raise
     producer.append(BuildCompleted(), build_request_id)
@@ -252,7 +253,7 @@ class _Build:
         )
         try:
             self.work(step, inputs)
-        except Exception as error:
+        except BaseException as error:
             self._fail_step(step, run_id, error)
             raise
         completed = event(JobCompleted(), run_id, caused_by=running.event_id)
@@ -272,7 +273,7 @@ class _Build:
             ),
         )
 
-    def _fail_step(self, step: str, run_id: str, error: Exception) -> None:
+    def _fail_step(self, step: str, run_id: str, error: BaseException) -> None:
         """Give the step free for others, where the log can still be written."""
         reason = _reason(error)
         failed = self.producer.event(JobFailed(reason=reason), run_id)
@@ -286,20 +287,20 @@ class _Build:
             ),
         )
 
-    def fail(self, error: Exception) -> None:
+    def fail(self, error: BaseException) -> None:
         """Say in the log that the build failed, where the log can still be written."""
         self._append_failure(
             error, self.producer.event(BuildFailed(reason=_reason(error)), self.id)
         )
 
-    def _append_failure(self, error: Exception, *events: Event) -> None:
+    def _append_failure(self, error: BaseException, *events: Event) -> None:
         try:
             self._append(*events)
         except BelogError as second:
             error.add_note(f"the failure could not be written either: {second}")
 
 
-def _reason(error: Exception) -> str:
+def _reason(error: BaseException) -> str:
     # What no UTF-8 can hold is written out: a failure must not fail for its own text.
     text = str(error).encode("utf-8", "backslashreplace").decode()
     return text[:REASON_CHARS_MAX] or type(error).__name__

@@ -4,6 +4,7 @@ Exit codes: 0 done, 1 failed, 2 wrong usage, 3 conflict, 4 not found, 5 unavaila
 interrupted.
 """
 
+import io
 import os
 import sys
 from importlib.metadata import version
@@ -12,7 +13,15 @@ from typing import Annotated, Final
 import typer
 
 from belog.schemas.errors import BelogError, status_of
-from belog.service import cli_cancel, cli_log, cli_migrate, cli_query, cli_run, cli_snapshot
+from belog.service import (
+    cli_cancel,
+    cli_log,
+    cli_migrate,
+    cli_query,
+    cli_run,
+    cli_snapshot,
+    cli_status,
+)
 from belog.service.rendering import error_json, to_text
 from belog.service.terminal import note
 
@@ -64,12 +73,16 @@ app.command()(cli_snapshot.vacuum)
 app.command()(cli_run.replay)
 app.command()(cli_run.verify)
 app.command()(cli_migrate.migrate)
-app.command()(cli_run.status)
+app.command()(cli_status.status)
 app.add_typer(cli_log.import_app, name="import")
 
 
 def main() -> None:
     """Run a command line; the entry point of the installed program."""
+    # A ref may hold any character; what the terminal cannot show is shown by its number.
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
         app()
     except BelogError as error:
@@ -82,6 +95,9 @@ def main() -> None:
         # The reader of our output is gone, as `head` is when it has enough; nobody is left to tell.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
+    except OSError as error:
+        note(f"error: {error}")
+        sys.exit(1)
 
 
 if __name__ == "__main__":

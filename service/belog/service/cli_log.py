@@ -2,9 +2,10 @@
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Final, cast
+from typing import Annotated, Final, Protocol, cast
 from uuid import UUID
 
 import msgspec
@@ -13,7 +14,7 @@ import typer
 from belog.producers import Producer
 from belog.producers.history import HistoryReport, import_history, read_history
 from belog.schemas.envelope import Event, StoredEvent
-from belog.schemas.errors import BelogError, InvalidInput, status_of
+from belog.schemas.errors import BelogError, InvalidInput, InvalidUri, status_of
 from belog.schemas.filters import EventFilter
 from belog.schemas.lifecycle import SubjectKind
 from belog.schemas.limits import BATCH_EVENTS_MAX, PAGE_EVENTS_MAX
@@ -30,9 +31,13 @@ from belog.service.rendering import (
 )
 from belog.service.snapshots import fold_from
 from belog.service.terminal import note, progress_bar, put, put_json
-from belog.storage import EventLog, Receipt
+from belog.storage import EventLog, Receipt, open_log
+from belog.storage.factory import redacted
 
 __all__ = ["append", "events", "import_app", "topic_app"]
+
+INDEX_MAX: Final = 2**63 - 1
+"""Indices are integers of 64 bits."""
 
 DEFAULT_EVENTS: Final = 100
 """Events listed when no limit is given."""
@@ -198,7 +203,9 @@ def _draft(producer: Producer, number: int, line: str) -> Event:
 def events(
     log: options.LogOption,
     *,
-    since: Annotated[int, typer.Option("--since", min=0, help="First index wanted.")] = 0,
+    since: Annotated[
+        int, typer.Option("--since", min=0, max=INDEX_MAX, help="First index wanted.")
+    ] = 0,
     limit: Annotated[
         int | None, typer.Option("--limit", min=1, help="Most events; 100 unless --follow.")
     ] = None,
@@ -331,10 +338,8 @@ def topic_create(
 
     Example: belog topic create --log kafka://localhost:9092/builds
     """
-    from belog.storage.kafka_topic import create_topic  # noqa: PLC0415 - an extra
-
     settings = dict(_key_value(text) for text in config or ())
-    report = create_topic(log, replication_factor=replication_factor, config=settings)
+    report = _topics(log).create_topic(log, replication_factor=replication_factor, config=settings)
     _put_topic(report, as_json=as_json)
 
 
@@ -344,9 +349,27 @@ def topic_check(log: options.LogOption, *, as_json: options.JsonOption = False) 
 
     Example: belog topic check --log kafka://localhost:9092/builds
     """
-    from belog.storage.kafka_topic import check_topic  # noqa: PLC0415 - an extra
+    _put_topic(_topics(log).check_topic(log), as_json=as_json)
 
-    _put_topic(check_topic(log), as_json=as_json)
+
+class _Topics(Protocol):
+    def check_topic(self, uri: str) -> object: ...
+    def create_topic(
+        self, uri: str, *, replication_factor: int | None, config: Mapping[str, str]
+    ) -> object: ...
+
+
+def _topics(uri: str) -> _Topics:
+    """Return the module that knows topics, for a URI that names one.
+
+    Raises:
+        InvalidUri: It names another kind of log, or the extra is not installed.
+    """
+    if not uri.startswith("kafka:"):
+        msg = f"{redacted(uri)!r} is no topic"
+        raise InvalidUri(msg, hint="kafka://host:port/topic")
+    open_log(uri).close()  # refuses what is malformed or not installed, as for every command
+    return cast("_Topics", import_module("belog.storage.kafka_topic"))
 
 
 def _put_topic(report: object, *, as_json: bool) -> None:

@@ -1,4 +1,4 @@
-"""Commands that run for a while: demo, worker, sink, replay, verify, status, import dag."""
+"""Commands that run for a while: demo, worker, sink, replay, verify, import dag."""
 
 import logging
 import signal
@@ -46,8 +46,9 @@ from belog.sink.run import run_sink
 from belog.sink.verify import verify_replica
 from belog.storage import EventLog
 from belog.storage.snapshots import SNAPSHOTS_KEPT, SnapshotStore
+from belog.storage.verify import verify_log
 
-__all__ = ["demo", "replay", "sink", "status", "verify", "worker"]
+__all__ = ["demo", "replay", "sink", "verify", "worker"]
 
 
 @contextmanager
@@ -256,53 +257,6 @@ def _put_counts(tables: TableReader, *, as_json: bool) -> None:
             put(f"{kind:<10} {state:<20} {count}")
 
 
-def status(
-    log: options.LogOption,
-    tables: Annotated[
-        str | None,
-        typer.Option(
-            "--tables", envvar="BELOG__TABLES__URI", metavar="URI", help="redis://host:port/db"
-        ),
-    ] = None,
-    *,
-    root: Annotated[
-        bool, typer.Option("--root", help="With the Merkle root; reads the log.")
-    ] = False,
-    snapshots: options.SnapshotsOption = None,
-    as_json: options.JsonOption = False,
-) -> None:
-    """Say which log is there, where it ends, and how far its tables are.
-
-    Example: belog status --log sqlite:///demo.db --root
-    """
-    with existing_log(log, snapshots) as opened:
-        identity = opened.identify()
-        shown: Json = {
-            "log": opened.name,
-            "log_id": str(identity.log_id) if identity else None,
-            "instance": identity.instance if identity else None,
-            "replica": identity.is_replica if identity else None,
-            "next_position": opened.next_position(),
-        }
-        if root:
-            end = opened.end()
-            shown |= {"next_idx": end.next_idx, "root": end.root.hex()}
-        if tables is not None:
-            with reader_of(tables) as reader:
-                check_same_log(reader, opened)
-                state = reader.status()
-            shown |= {
-                "tables": reader.name,
-                "applied": state.applied,
-                "lag_records": max(opened.next_position() - state.position, 0),
-                "applied_created_at": rfc3339(state.created_at),
-            }
-    if as_json:
-        put_json(shown)
-        return
-    put_fields(shown)
-
-
 def verify(
     log: options.LogOption,
     tables: Annotated[
@@ -326,18 +280,24 @@ def verify(
     --snapshots snapshots --snapshot newest
     """
     with existing_log(log, snapshots) as opened:
-        statistics, end = opened.statistics(), opened.end()
+        fold = base_of(opened, snapshots).fold
+        check = verify_log(opened, fold)
         shown: Json = {
             "log": opened.name,
-            "events": statistics.events,
-            "void": statistics.void,
-            "duplicates": statistics.duplicates,
-            "tombstones": statistics.tombstones,
-            "gaps": statistics.gaps,
-            "next_idx": end.next_idx,
-            "root": end.root.hex(),
+            "events": check.events,
+            "void": check.void,
+            "duplicates": check.duplicates,
+            "tombstones": check.tombstones,
+            "gaps": check.gaps,
+            "next_idx": fold.next_idx,
+            "root": fold.merkle.root().hex(),
         }
-        differences: list[str] = []
+        if check.first_gap is not None and opened.capabilities.conditional_append:
+            note(
+                f"there is no record at index {check.first_gap}: right in a replica, and in a log "
+                "that was migrated from Kafka; damage otherwise"
+            )
+        differences = [f"log: {flaw}" for flaw in check.flaws]
         if tables is not None:
             with reader_of(tables) as reader:
                 check_same_log(reader, opened)

@@ -76,8 +76,8 @@ def _list(
     if as_json:
         for row in rows:
             put_json(row_json(row))
-        return
-    put_table(row_titles[kind.kind], [row_line(row) for row in rows])
+    else:
+        put_table(row_titles[kind.kind], [row_line(row) for row in rows])
     if cursor is not None:
         note(f"there are more than {limit}; see --limit")
 

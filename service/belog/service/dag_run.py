@@ -1,5 +1,6 @@
 """Publishing the graphs of DAG files, several processes at once."""
 
+import contextlib
 import multiprocessing
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -12,7 +13,7 @@ from msgspec import Struct
 
 from belog.producers import Producer
 from belog.producers.coordination import Requested
-from belog.producers.dag import Graph, read_dag_files
+from belog.producers.dag import Graph, build_order, read_dag_files
 from belog.producers.graph import GraphReport, run_graph
 from belog.producers.ids import random_uuid
 from belog.schemas.errors import BelogError, LimitExceeded, Unavailable
@@ -84,7 +85,11 @@ def publish_graphs(
         raise LimitExceeded(
             "processes", limit="PROCESSES_MAX", limit_value=PROCESSES_MAX, value=process_count
         )
-    names = [graph.name for graph in read_dag_files(paths)]
+    graphs = read_dag_files(paths)
+    names = [graph.name for graph in graphs]
+    # Refuses circles before anything is made or started.
+    steps = {step: below for graph in graphs for step, below in graph.steps.items()}
+    build_order(steps, steps)
     with writable_log(log_uri, instance):
         pass  # so that not all of them try to create it
     shares = [
@@ -144,7 +149,10 @@ def _publish(share: _Share, outbox: _Outbox) -> None:
         error_text = str(error)
     except KeyboardInterrupt:
         error_text = "interrupted"
-    outbox.send(_Ended(share.number, error_text))
+    except BrokenPipeError:
+        return  # the parent is gone, and with it whoever would hear of the end
+    with contextlib.suppress(BrokenPipeError):
+        outbox.send(_Ended(share.number, error_text))
 
 
 def _publish_share(share: _Share, outbox: _Outbox) -> None:

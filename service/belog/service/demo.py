@@ -1,5 +1,7 @@
 """The demonstration: real graphs, two instances, nothing but the installed package."""
 
+import shutil
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -61,7 +63,11 @@ def run_demo(folder: Path, say: Say) -> None:
     Raises:
         BelogError: Something did not hold; the files are left to be looked at.
     """
-    folder.mkdir(parents=True)
+    try:
+        folder.mkdir(parents=True)
+    except OSError as error:
+        msg = f"the folder {folder} cannot be made: {error.strerror}"
+        raise InvalidInput(msg, hint="name another with --dir") from error
     log_uri = f"sqlite:///{folder / 'builds.db'}"
     replica_uri = f"sqlite:///{folder / 'replica.db'}"
     with resources.as_file(resources.files("belog.service") / "demo_dag") as dags:
@@ -163,11 +169,13 @@ def _next_steps(log_uri: str, replica_uri: str, folder: Path, say: Say) -> None:
 
 def next_commands(log_uri: str, replica_uri: str) -> list[str]:
     """Return commands that show something in what the demonstration left."""
+    # Where the program is not on the path, as after `make demo`, it is named as it was called.
+    program = "belog" if shutil.which("belog") else sys.argv[0]
     return [
-        f"belog partition list --log {log_uri} --limit 10",
-        f"belog partition show {SHARED_STEP} --log {log_uri} --events",
-        f"belog build list --log {log_uri}",
-        f"belog events --log {log_uri} --pattern 'data://garden/**' --limit 10",
-        f"belog verify --log {log_uri} --replica {replica_uri}",
-        f"belog append v1.partition.stale {SHARED_STEP} --log {log_uri}",
+        f"{program} partition list --log {log_uri} --limit 10",
+        f"{program} partition show {SHARED_STEP} --log {log_uri} --events",
+        f"{program} build list --log {log_uri}",
+        f"{program} events --log {log_uri} --pattern 'data://garden/**' --limit 10",
+        f"{program} verify --log {log_uri} --replica {replica_uri}",
+        f"{program} append v1.partition.stale {SHARED_STEP} --log {log_uri}",
     ]

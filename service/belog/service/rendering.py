@@ -161,7 +161,11 @@ def error_json(error: BelogError) -> Json:
         if (value := getattr(error, name)) is not None:
             out[name] = value
     if isinstance(error, Conflict):
-        out |= {"state": error.state, "last_index": error.last_index, "allowed": error.allowed}
+        out |= {
+            "state": error.state or "never_seen",
+            "last_index": error.last_index,
+            "allowed": error.allowed,
+        }
         if error.owner is not None:
             out["owner"] = error.owner
     if isinstance(error, OutcomeUnknown):

@@ -55,6 +55,11 @@ def redacted(uri: str) -> str:
     """Return a URI without its password and without settings that may be secret."""
     parts = urlsplit(uri)
     netloc = parts.netloc
+    if not netloc and "@" in parts.path:
+        # Not of the form; what stands before the host may be a password all the same.
+        return f"{parts.scheme}{':' if parts.scheme else ''}***@{parts.path.rpartition('@')[2]}"
+    if not parts.scheme:
+        return parts.path
     if "@" in netloc:
         user, _, host = netloc.rpartition("@")
         netloc = f"{user.partition(':')[0]}:***@{host}" if ":" in user else f"{user}@{host}"

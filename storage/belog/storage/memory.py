@@ -26,6 +26,7 @@ from belog.storage.creation import (
     refuse_replica_append,
     require_end,
 )
+from belog.storage.factory import redacted
 from belog.storage.interface import (
     SCAN_RECORDS_MAX,
     Capabilities,
@@ -214,6 +215,6 @@ class MemoryLog(ConditionalLog):
 def from_uri(uri: str) -> MemoryLog:
     """See `belog.storage.factory`; each call is a log of its own."""
     if uri != "memory:":
-        msg = f"a log in memory is named memory:, not {uri!r}"
+        msg = f"a log in memory is named memory:, not {redacted(uri)!r}"
         raise InvalidUri(msg)
     return MemoryLog()

@@ -48,6 +48,7 @@ from belog.storage.creation import (
     refuse_replica_append,
     require_end,
 )
+from belog.storage.factory import redacted
 from belog.storage.horizon import steps_of
 from belog.storage.interface import (
     SCAN_RECORDS_MAX,
@@ -493,6 +494,6 @@ def from_uri(uri: str) -> SqliteLog:
     path = unquote(parts.path)[1:]
     three_slashes = uri[:10].lower() == "sqlite:///"
     if not three_slashes or not path or parts.query or parts.fragment:
-        msg = f"SQLite log URI {uri.partition('?')[0]!r} is not of the form sqlite:///path"
+        msg = f"SQLite log URI {redacted(uri)!r} is not of the form sqlite:///path"
         raise InvalidUri(msg, hint="three slashes for a relative path, four for an absolute one")
     return SqliteLog(path)

@@ -37,6 +37,7 @@ from belog.schemas.fold import Record
 from belog.schemas.limits import PAGE_EVENTS_MAX
 from belog.schemas.payload import JsonValue, decode_payload
 from belog.storage.creation import check_identity, log_created, new_uuid, now_us
+from belog.storage.factory import redacted
 from belog.storage.interface import (
     SCAN_RECORDS_MAX,
     Capabilities,
@@ -280,6 +281,6 @@ class StdoutLog(EventLog):
 def from_uri(uri: str) -> StdoutLog:
     """See `belog.storage.factory`."""
     if uri != "stdout:":
-        msg = f"the log on standard output is named stdout:, not {uri!r}"
+        msg = f"the log on standard output is named stdout:, not {redacted(uri)!r}"
         raise InvalidUri(msg)
     return StdoutLog()

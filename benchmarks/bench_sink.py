@@ -73,7 +73,7 @@ def _copy(servers: Servers, origin: str, count: int) -> float:
     def work() -> None:
         seen = 0
         while seen < count:
-            for message in consumer.consume(10_000, 5.0):
+            for message in consumer.consume(min(10_000, count - seen), 5.0):
                 producer.produce(topic, message.value(), key=message.key())
                 seen += 1
             producer.poll(0)

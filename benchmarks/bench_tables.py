@@ -82,7 +82,7 @@ def _consume(servers: Servers, uri: str, count: int) -> float:
         def work() -> None:
             seen = 0
             while seen < count:
-                for message in consumer.consume(10_000, 5.0):
+                for message in consumer.consume(min(10_000, count - seen), 5.0):
                     message.value()
                     seen += 1
 

@@ -145,13 +145,14 @@ def _round_trip_ms(servers: Servers) -> list[float]:
     uri = servers.topic_uri("round-trip")
     topic = uri.rpartition("/")[2]
     producer = RawProducer({"bootstrap.servers": servers.broker.bootstrap, "linger.ms": 0})
-    consumer = _consumer(servers, uri, OFFSET_BEGINNING)
+    consumer = _consumer(servers, uri, 0)
     taken: list[float] = []
     for number in range(LATENCY_EVENTS + 20):
         start = time.perf_counter()
-        producer.produce(topic, b"x" * 250)
+        producer.produce(topic, b"x" * 250, key=b"k")
         producer.poll(0)
-        while not (messages := consumer.consume(1, 5.0)) or messages[0].error():
+        # One message at a time: a batch would wait until it is full.
+        while (message := consumer.poll(5.0)) is None or message.error():
             pass
         if number >= 20:
             taken.append((time.perf_counter() - start) * 1e3)

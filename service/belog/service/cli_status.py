@@ -6,6 +6,7 @@ from typing import Annotated, Final
 import typer
 
 from belog.processors.factory import open_tables as reader_of
+from belog.processors.tables import TableReader
 from belog.schemas.errors import Unavailable
 from belog.service import options
 from belog.service.opening import check_same_log, existing_log
@@ -52,7 +53,8 @@ def status(
     Example: belog status --log sqlite:///demo.db --root
     """
     if ready and _is_unwritten(log):
-        put_fields({"log": redacted(log), "log_id": None})
+        unwritten: Json = {"log": redacted(log), "log_id": None}
+        (put_json if as_json else put_fields)(unwritten)
         return
     with existing_log(log, snapshots) as opened:
         identity = opened.identify()
@@ -69,6 +71,8 @@ def status(
         if tables is not None:
             with reader_of(tables) as reader:
                 check_same_log(reader, opened)
+                if ready:
+                    _require_following(opened, reader)
                 state = reader.status()
             shown |= {
                 "tables": reader.name,
@@ -76,8 +80,6 @@ def status(
                 "lag_records": max(opened.next_position() - state.position, 0),
                 "applied_created_at": rfc3339(state.created_at),
             }
-            if ready:
-                _require_following(opened, tables)
     if as_json:
         put_json(shown)
         return
@@ -89,13 +91,12 @@ def _is_unwritten(uri: str) -> bool:
         return log.identify() is None
 
 
-def _require_following(log: EventLog, tables: str) -> None:
+def _require_following(log: EventLog, tables: TableReader) -> None:
     """Refuse tables that do not reach the present end of the log within `READY_WAIT_S`."""
     end = log.next_position()
     deadline = time.monotonic() + READY_WAIT_S
-    with reader_of(tables) as reader:
-        while (position := reader.status().position) < end:
-            if time.monotonic() > deadline:
-                msg = f"the tables stand at {position}, the log ends at {end}"
-                raise Unavailable(msg, log=log.name, hint="is a worker running? see its log")
-            time.sleep(READY_PAUSE_S)
+    while (position := tables.status().position) < end:
+        if time.monotonic() > deadline:
+            msg = f"the tables stand at {position}, the log ends at {end}"
+            raise Unavailable(msg, log=log.name, hint="is a worker running? see its log")
+        time.sleep(READY_PAUSE_S)

@@ -31,6 +31,8 @@ EXPECTED = {
     "OutcomeUnknown": (504, "DEADLINE_EXCEEDED", 5),
     "Overloaded": (503, "RESOURCE_EXHAUSTED", 5),
     "Unavailable": (503, "UNAVAILABLE", 5),
+    "Unauthenticated": (401, "UNAUTHENTICATED", 1),
+    "Forbidden": (403, "PERMISSION_DENIED", 1),
     "NotFound": (404, "NOT_FOUND", 4),
     "Gone": (410, "OUT_OF_RANGE", 4),
     "Closed": (503, "UNAVAILABLE", 5),

@@ -18,6 +18,8 @@
     ├── OutcomeUnknown          sent, and the answer was lost; a retry resolves it
     ├── Overloaded              a bound on work in flight was reached and waiting did not help
     ├── Unavailable             a server or file cannot be reached now
+    ├── Unauthenticated         no token, or one that is not known
+    ├── Forbidden               the token is good, and not for this
     ├── NotFound                no such event, subject or log
     ├── Gone                    behind the vacuum horizon
     ├── Closed                  the object was closed
@@ -48,6 +50,7 @@ __all__ = [
     "Diverged",
     "EventIdReused",
     "ExpectedMismatch",
+    "Forbidden",
     "Gone",
     "IllegalTransition",
     "IndexConflict",
@@ -67,6 +70,7 @@ __all__ = [
     "Overloaded",
     "ReplicaRefused",
     "Status",
+    "Unauthenticated",
     "Unavailable",
     "Unsupported",
     "WrongLog",
@@ -270,6 +274,21 @@ class Unavailable(BelogError):
     retriable = True
 
 
+class Unauthenticated(BelogError):
+    """There is no token, or it is not known: what was asked for was not looked at.
+
+    Neither flag: the same call fails for every event, so recording it and going on would lose them.
+    """
+
+    code = "unauthenticated"
+
+
+class Forbidden(BelogError):
+    """The client is known, and may not do that: its role is less, or a partition is outside."""
+
+    code = "forbidden"
+
+
 class NotFound(BelogError):
     """There is no such event, subject or log."""
 
@@ -388,6 +407,8 @@ _STATUS: Final[dict[type[BelogError], Status]] = {
     Overloaded: Status(503, "RESOURCE_EXHAUSTED", 5),
     Unavailable: Status(503, "UNAVAILABLE", 5),
     Closed: Status(503, "UNAVAILABLE", 5),
+    Unauthenticated: Status(401, "UNAUTHENTICATED", 1),
+    Forbidden: Status(403, "PERMISSION_DENIED", 1),
     NotFound: Status(404, "NOT_FOUND", 4),
     Gone: Status(410, "OUT_OF_RANGE", 4),
     Unsupported: Status(501, "UNIMPLEMENTED", 2),

@@ -14,6 +14,10 @@ whole again in `heal`. The runner calls `inject`, waits for a time out of `hold_
 and then starts every part that is down (`Deployment.revive`): a system heals by restarts alone.
 Everything random comes out of the `random.Random` that `inject` is given, so that a seed names it.
 
+What a fault needs of whoever builds a deployment: gates by `Proxy.open`; writers that take their
+time from `SkewedClock(clock_file(folder, part.name))` (`tests.chaos.faults.clocks`); and, for full
+disks, a log that lies on a `small_disk` (`tests.chaos.faults.disks`).
+
 `Fault.allows` states what the fault may do to the promises. Whatever it is, the history of calls
 stays true in everything else. A fault that is not in the way of a promise says nothing here: most.
 

@@ -49,8 +49,8 @@ class Conditions:
     rate_bytes_per_s: float | None = None
     """Bound of each direction of each connection; None for none."""
     held: frozenset[Direction] = frozenset()
-    """Directions in which nothing flows. Connections stay, and are accepted; what is held flows once
-    it is let go, as after a cut of a network that was shorter than TCP's patience."""
+    """Directions in which nothing flows. Connections stay, and new ones come; what is held flows
+    once it is let go, as after a cut of a network that was shorter than TCP's patience."""
 
 
 CLEAR: Final = Conditions()

@@ -93,15 +93,23 @@ class ConditionalAppender:
             self._write_queue()
         return pending.result()
 
-    def append_batch(self, events: Sequence[Event], *, atomic: bool) -> list[Receipt | BelogError]:
+    def append_batch(
+        self, events: Sequence[Event], *, atomic: bool, at: int | None
+    ) -> list[Receipt | BelogError]:
         """See `Producer.append_batch`; lands after all that was submitted before."""
         with self._alone():
-            return self._append_runs(events, atomic=atomic)
+            return self._append_runs(events, atomic=atomic, at=at)
 
     def refresh(self) -> Fold:
         """Write what was submitted, read on to the log's end; return the fold, to be looked at."""
+        with self.reading() as fold:
+            return fold
+
+    @contextmanager
+    def reading(self) -> Generator[Fold]:
+        """As `refresh`; the fold stays as it is for as long as the context lasts."""
         with self._alone():
-            return self._catch_up()
+            yield self._catch_up()
 
     def flush(self, timeout_s: float) -> bool:
         """Wait until everything is decided that was submitted."""
@@ -208,19 +216,19 @@ class ConditionalAppender:
         return fold_log(self._log, self._fold)
 
     def _append_runs(
-        self, events: Sequence[Event], *, atomic: bool = False
+        self, events: Sequence[Event], *, atomic: bool = False, at: int | None = None
     ) -> list[Receipt | BelogError]:
         """Append run after run of events that one lifecycle governs; an outcome for every event."""
         runs = governed_runs(events)
-        if atomic and len(runs) > 1:
-            msg = "an event that changes the lifecycle must be the last of an atomic batch"
-            raise Unsupported(msg, log=self._log.name)
+        if (atomic or at is not None) and len(runs) > 1:
+            msg = "an event that changes the lifecycle must be the last of such a batch"
+            raise Unsupported(msg, log=self._log.name, hint="leave out `atomic` and `at`")
         outcomes: list[Receipt | BelogError] = []
         for run in runs:
             try:
-                outcomes += self._append(run, atomic=atomic)
+                outcomes += self._append(run, atomic=atomic, at=at)
             except BelogError as error:
-                if atomic:
+                if atomic or at is not None:
                     raise
                 unknown = isinstance(error, OutcomeUnknown)
                 outcomes += [self._unknown(error.message, e) if unknown else error for e in run]
@@ -229,16 +237,23 @@ class ConditionalAppender:
     def _unknown(self, message: str, event: Event) -> OutcomeUnknown:
         return OutcomeUnknown(message, event_id=event.event_id, log=self._log.name)
 
-    def _append(self, events: Sequence[Event], *, atomic: bool) -> list[Receipt | BelogError]:
+    def _append(
+        self, events: Sequence[Event], *, atomic: bool, at: int | None
+    ) -> list[Receipt | BelogError]:
         deadline = time.monotonic() + RETRY_WAIT_S
         while True:
             seen_idx = self._catch_up().next_idx
+            if at is not None and at != seen_idx:
+                msg = f"the log's next index is {seen_idx}, not {at}"
+                raise IndexConflict(msg, next_idx=seen_idx, log=self._log.name)
             judged = self._judge(events)
             if atomic and (error := judged.first_error()):
                 raise error
             try:
-                receipts = self._write(judged.chosen, seen_idx)
+                receipts = self._write(judged.chosen, seen_idx, alone=at is not None)
             except IndexConflict as error:
+                if at is not None:
+                    raise
                 if error.next_idx < seen_idx:
                     msg = f"the log ends at {error.next_idx}, {seen_idx} was read"
                     raise LogTruncated(msg, log=self._log.name) from error
@@ -275,13 +290,13 @@ class ConditionalAppender:
                 judged.errors[place] = error
         return judged
 
-    def _write(self, chosen: "Sequence[_Chosen]", seen_idx: int) -> list[Receipt]:
+    def _write(self, chosen: "Sequence[_Chosen]", seen_idx: int, *, alone: bool) -> list[Receipt]:
         if not chosen:
             return []
         events = [item.event for item in chosen]
-        if any(e.expected is not None and e.expected >= seen_idx for e in events):
-            # It expects the index that an event of this very batch should get: only there is it
-            # legal.
+        if alone or any(e.expected is not None and e.expected >= seen_idx for e in events):
+            # Or one expects the index that an event of this very batch should get: only there is
+            # it legal.
             results = self._log.append_batch(events, at=seen_idx, atomic=True)
             return [r for r in results if isinstance(r, Receipt)]
         return self._log.append_unless_touched(events, seen_idx=seen_idx)

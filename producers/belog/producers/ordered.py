@@ -14,7 +14,8 @@ it.
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from typing import Final
 
 import msgspec
@@ -157,8 +158,13 @@ class OrderedAppender:
         """Append one event and wait for its outcome."""
         return self.submit(event).result()
 
-    def append_batch(self, events: Sequence[Event], *, atomic: bool) -> list[Receipt | BelogError]:
+    def append_batch(
+        self, events: Sequence[Event], *, atomic: bool, at: int | None
+    ) -> list[Receipt | BelogError]:
         """See `Producer.append_batch`."""
+        if at is not None:
+            msg = "this log says only afterwards where a record landed"
+            raise Unsupported(msg, log=self._log.name, hint="set the event's `expected` instead")
         if atomic and len(events) > 1:
             msg = "this log appends record by record, not several at once"
             raise Unsupported(msg, log=self._log.name, hint="leave out atomic")
@@ -172,10 +178,16 @@ class OrderedAppender:
 
     def refresh(self) -> Fold:
         """Read on to the log's end; return the fold, to be looked at only."""
+        with self.reading() as fold:
+            return fold
+
+    @contextmanager
+    def reading(self) -> Generator[Fold]:
+        """Read on to the log's end; the fold stays there for as long as the context lasts."""
         with self._lock:
             self._wait_for_room()
             self._read_to_end()
-            return self._fold
+            yield self._fold
 
     def flush(self, timeout_s: float) -> bool:
         """Wait until nothing is in flight."""

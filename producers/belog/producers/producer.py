@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Final, Protocol, Self
 from uuid import UUID
@@ -21,6 +22,7 @@ from belog.storage.creation import refuse_replica_append
 from belog.storage.interface import (
     ConditionalLog,
     EventLog,
+    LogEnd,
     OrderedLog,
     Receipt,
     check_batch,
@@ -43,9 +45,10 @@ class _Appender(Protocol):
     def submit(self, event: Event) -> Pending: ...
     def append(self, event: Event) -> Receipt: ...
     def append_batch(
-        self, events: Sequence[Event], *, atomic: bool
+        self, events: Sequence[Event], *, atomic: bool, at: int | None
     ) -> list[Receipt | BelogError]: ...
     def refresh(self) -> Fold: ...
+    def reading(self) -> AbstractContextManager[Fold]: ...
     def flush(self, timeout_s: float) -> bool: ...
     def close(self) -> None: ...
 
@@ -215,7 +218,7 @@ class Producer:
         return self._appender.submit(event)
 
     def append_batch(
-        self, events: Sequence[Event], *, atomic: bool = False
+        self, events: Sequence[Event], *, atomic: bool = False, at: int | None = None
     ) -> list[Receipt | BelogError]:
         """Append events in order and wait.
 
@@ -224,19 +227,21 @@ class Producer:
         Args:
             events: At most `BATCH_EVENTS_MAX`.
             atomic: All or none, visible together; on logs with conditional appends only.
+            at: Append only if the log's next index is this one; on such logs only.
 
         Returns:
             A receipt or an error per event, in order.
 
         Raises:
             BelogError: With `atomic`, the first error; nothing was written.
-            Unsupported: The log cannot append atomically.
+            IndexConflict: `at` is not the log's next index; nothing was written.
+            Unsupported: The log cannot append atomically, or on a condition.
         """
         self._check_open()
         check_batch(events)
         for event in events:
             check_digest(event)
-        return self._appender.append_batch(events, atomic=atomic)
+        return self._appender.append_batch(events, atomic=atomic, at=at)
 
     # --- looking
 
@@ -253,6 +258,19 @@ class Producer:
         """Read on to the log's end; return the next index."""
         self._check_open()
         return self._appender.refresh().next_idx
+
+    def end(self) -> LogEnd:
+        """Read on to the log's end and return where it is, with the Merkle root.
+
+        Raises:
+            Unsupported: The producer was started with a fold that keeps no root.
+        """
+        self._check_open()
+        with self._appender.reading() as fold:
+            if not fold.keeps_root or fold.log_id is None:
+                msg = "the producer keeps no Merkle root"
+                raise Unsupported(msg, log=self.log.name, hint="ask the log for its end")
+            return LogEnd(fold.next_idx, fold.merkle.root(), fold.log_id)
 
     def wait(self, timeout_s: float) -> bool:
         """Wait until the log holds records that were not read yet; return whether it does."""

@@ -15,7 +15,7 @@ from belog.storage.opening import open_existing
 from belog.storage.snapshots import SnapshotStore
 from belog.storage.vacuum import fold_past_horizon
 
-__all__ = ["check_same_log", "existing_log", "open_tables", "writable_log"]
+__all__ = ["attach_snapshots", "check_same_log", "existing_log", "open_tables", "writable_log"]
 
 
 @contextmanager
@@ -32,8 +32,18 @@ def existing_log(uri: str, snapshots: str | None = None) -> Generator[EventLog]:
     with open_log(uri) as log:
         open_existing(log)
         if snapshots is not None:
-            log.use_snapshots(partial(fold_past_horizon, log, SnapshotStore(snapshots)))
+            attach_snapshots(log, snapshots)
         yield log
+
+
+def attach_snapshots(log: EventLog, snapshots: str) -> None:
+    """Let reads of a vacuumed log begin from its snapshots.
+
+    Args:
+        log: Open.
+        snapshots: The folder they are in.
+    """
+    log.use_snapshots(partial(fold_past_horizon, log, SnapshotStore(snapshots)))
 
 
 @contextmanager

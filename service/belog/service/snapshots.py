@@ -25,6 +25,7 @@ __all__ = [
     "fold_from",
     "identity_of",
     "snapshot_named",
+    "snapshot_taken",
     "tables_from",
     "take_snapshot",
 ]
@@ -178,10 +179,14 @@ def announce_snapshot(
         store = SnapshotStore(taken.file.path.parent)
         with store.open(taken.file) as reader:
             fold = reader.fold(keeps_root=False)
-    event = SnapshotTaken(
+    with Producer(log, actor=actor, fold=fold) as producer:
+        return producer.append(snapshot_taken(taken), str(taken.file.log_id)).index
+
+
+def snapshot_taken(taken: TakenSnapshot) -> SnapshotTaken:
+    """Return the event that tells a log of a snapshot."""
+    return SnapshotTaken(
         index=taken.header.next_idx,
         location=taken.file.path.resolve().as_uri(),
         content_digest=taken.digest.hex(),
     )
-    with Producer(log, actor=actor, fold=fold) as producer:
-        return producer.append(event, str(taken.file.log_id)).index

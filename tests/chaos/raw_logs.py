@@ -115,7 +115,7 @@ def _kafka(servers: str, topic: str) -> list[Raw]:
         consumer.assign([place])
         records: list[Raw] = []
         while True:
-            message: Message | None = consumer.poll(ANSWER_S)
+            message = consumer.poll(ANSWER_S)
             error = None if message is None else message.error()
             if message is None:
                 msg = f"{topic}: neither a record nor an end for {ANSWER_S} s; the end is {end}"
@@ -132,7 +132,6 @@ def _kafka(servers: str, topic: str) -> list[Raw]:
 
 
 def _record(message: Message) -> Raw:
-    offset, key, value = message.offset(), message.key(), message.value()
+    offset = message.offset()
     assert offset is not None
-    key, value = (x.encode() if isinstance(x, str) else x for x in (key, value))
-    return Raw(offset, message.timestamp()[1] * 1000, value, key)
+    return Raw(offset, message.timestamp()[1] * 1000, message.value(), message.key())

@@ -18,6 +18,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.servers.wait import eventually
+
 __all__ = ["ExternalRunner", "LocalRunner", "NotOursError", "Plan", "Runner"]
 
 STOP_S = 30.0
@@ -142,13 +144,17 @@ class LocalRunner(Runner):
             )
 
     def signal(self, number: signal.Signals) -> None:
-        """Send *number* to the process and what it started in its group."""
+        """Send *number* to the process and what it started in its group.
+
+        SIGKILL reaches what it started outside its group, too, and all are gone afterwards.
+        """
         assert self._process is not None, "not started"
+        if number is signal.SIGKILL:
+            self._kill(self._process)
+            return
         if self._process.poll() is None:
             os.killpg(self._process.pid, number)
-        if number is signal.SIGKILL:
-            self._process.wait()
-        elif number is signal.SIGTERM:
+        if number is signal.SIGTERM:
             try:
                 self._process.wait(STOP_S)
             except subprocess.TimeoutExpired:
@@ -156,14 +162,27 @@ class LocalRunner(Runner):
                 self._process.wait()
                 raise
 
+    @staticmethod
+    def _kill(process: "subprocess.Popen[bytes]") -> None:
+        """Kill a process and its children, and wait until none is left."""
+        if process.poll() is not None:
+            return
+        # PostgreSQL's backends have sessions of their own. One that outlives its parent
+        # holds the shared memory, and the next server refuses to start beside it.
+        os.killpg(process.pid, signal.SIGSTOP)
+        children = _children(process.pid)
+        os.killpg(process.pid, signal.SIGKILL)
+        for child in children:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child, signal.SIGKILL)
+        process.wait()
+        eventually(lambda: not any(map(_is_alive, children)), "the server's children are gone")
+
     def close(self) -> None:
         """Kill the process and remove the directory."""
         if self._process is not None:
             self.signal(signal.SIGKILL)
-        # PostgreSQL's children end a moment after their parent and may still write,
-        # which makes a first removal stumble.
-        for _ in range(3):
-            shutil.rmtree(self.dir, ignore_errors=True)
+        shutil.rmtree(self.dir, ignore_errors=True)
 
     def why_not_running(self) -> str | None:
         """Return the exit code and the end of the log of a process that ended."""
@@ -176,6 +195,23 @@ class LocalRunner(Runner):
         with contextlib.suppress(OSError):
             return self._log.read_bytes()[-LOG_TAIL_BYTES:].decode(errors="replace")
         return "(no log)"
+
+
+def _children(parent: int) -> list[int]:
+    listed = subprocess.run(
+        ["ps", "-A", "-o", "pid=,ppid="], check=True, capture_output=True, text=True
+    )
+    pairs = (map(int, line.split()) for line in listed.stdout.splitlines())
+    return [pid for pid, above in pairs if above == parent]
+
+
+def _is_alive(pid: int) -> bool:
+    """Whether a process runs; one that only waits for its parent's look does not."""
+    listed = subprocess.run(
+        ["ps", "-o", "stat=", "-p", str(pid)], check=False, capture_output=True, text=True
+    )
+    state = listed.stdout.strip()
+    return bool(state) and not state.startswith("Z")
 
 
 def _account(user: str | None) -> pwd.struct_passwd | None:

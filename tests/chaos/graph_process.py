@@ -88,7 +88,8 @@ class Config:
     """Calls after which a life only waits for its end."""
     pause_s: float = 0.004
     """Pause between two actions, seconds: leaves the machine to others."""
-    clock_offset_s: float = 0.0
+    clock_file: str = ""
+    """What it says is added to this process's clock, seconds (`tests.chaos.faults.clocks`)."""
     death: float = 0.0
     """Chance to die by SIGKILL at each of the places that are made for it."""
     atomic: bool = False
@@ -560,7 +561,11 @@ def recorders(config: Config, journal: Journal, log: EventLog) -> list[Recorder]
     """A producer for the work, and one that is used now and then and so has an old view."""
 
     def clock() -> int:
-        return time.time_ns() // 1000 + int(config.clock_offset_s * 1e6)
+        try:
+            offset_s = int(Path(config.clock_file).read_text())
+        except (FileNotFoundError, IsADirectoryError):
+            offset_s = 0
+        return time.time_ns() // 1000 + offset_s * 1_000_000
 
     numbers = count()
     made: list[Recorder] = []

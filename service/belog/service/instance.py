@@ -32,9 +32,20 @@ from belog.storage.interface import LogEnd, Receipt
 from belog.storage.opening import open_existing
 from belog.storage.snapshots import SNAPSHOTS_KEPT, SnapshotStore, restore_fold
 
-__all__ = ["ACTOR", "LAG_RECORDS_MAX", "Instance", "InstanceSettings", "Observer", "Readiness"]
+__all__ = [
+    "ACTOR",
+    "DEFAULT_LOG",
+    "LAG_RECORDS_MAX",
+    "Instance",
+    "InstanceSettings",
+    "Observer",
+    "Readiness",
+]
 
 LOGGER: Final = logging.getLogger("belog.service")
+
+DEFAULT_LOG: Final = "sqlite:///belog.db"
+"""Where the log is when nothing is said: beside whoever starts the service."""
 
 ACTOR: Final = "belog"
 """Who writes what the service itself says, such as that a snapshot was taken."""

@@ -32,6 +32,7 @@ from belog.schemas.errors import BelogError, Closed, LimitExceeded, Unsupported
 from belog.schemas.filters import ALL, EventFilter
 from belog.schemas.fold import Fold, Record
 from belog.schemas.limits import BATCH_EVENTS_MAX, PAGE_EVENTS_MAX
+from belog.schemas.receipts import EventPage, Receipt
 from belog.storage.horizon import Removal, Vacuumable, VacuumReport
 
 __all__ = [
@@ -92,27 +93,6 @@ class LogEnd(Struct, frozen=True):
     root: bytes
     """Merkle root over the accepted events below `next_idx`, 32 bytes."""
     log_id: UUID
-
-
-class Receipt(Struct, frozen=True, gc=False):
-    """Proof that an event is in the log."""
-
-    index: int
-    created_at: int
-    """Ingest time, microseconds since the epoch, UTC."""
-    event_id: bytes
-    duplicate: bool = False
-    """The event was there before; `index` is where."""
-
-
-class EventPage(Struct, frozen=True):
-    """A page of events in index order."""
-
-    events: tuple[StoredEvent, ...]
-    next_idx: int
-    """Pass this as `since_idx` for what follows; it moves on also where nothing matched."""
-    has_more: bool
-    """Whether the log held records at or after `next_idx` when the page was made."""
 
 
 class CopiedRecord(Struct, frozen=True, gc=False):

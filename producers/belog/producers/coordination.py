@@ -84,8 +84,13 @@ def request_partition(
         NotOwner: Another build is making it, and delegation is not allowed; names the build.
         InvalidEvent: The ref or the build id cannot be.
     """
-    for _ in range(ATTEMPTS_MAX):
+    # Where nothing stands in the way as far as is known, the append itself finds out: `expected`
+    # binds it to what was looked at, and reading the log to its end first would cost a round trip.
+    state = producer.known_state("partition", ref)
+    owned = producer.lifecycle.owned_states
+    if state is not None and (state.state == "available" or state.state in owned):
         state = producer.state("partition", ref)
+    for _ in range(ATTEMPTS_MAX):
         answer = _known_answer(producer, ref, state, build_request_id)
         if answer is not None:
             return answer
@@ -102,7 +107,8 @@ def request_partition(
             receipt = producer.append(requested, ref, expected=-1 if state is None else state.index)
             return Building(ref, build_request_id, receipt.index)
         except Conflict:
-            continue  # another writer was faster: look again
+            # Another writer was faster.
+            state = producer.state("partition", ref)
     msg = f"the state of {ref!r} changed {ATTEMPTS_MAX} times while it was asked for"
     raise Conflict(msg, state="", last_index=-1, allowed=(), subject=f"partition:{ref}")
 

@@ -6,12 +6,14 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from functools import partial
 from typing import Final, ParamSpec, TypeVar
 
 from belog.producers import Producer
 from belog.schemas.envelope import Event
 from belog.schemas.errors import BelogError, Closed, Overloaded
+from belog.service.observer import AppendTiming, Observer
 from belog.storage.interface import OrderedLog, Receipt
 
 __all__ = ["CALL_THREADS", "GROUP_EVENTS_MAX", "QUEUED_EVENTS_MAX", "AppendQueue", "Calls"]
@@ -51,6 +53,11 @@ class Calls:
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="belog call")
         self._waiting = 0
 
+    @property
+    def waiting(self) -> int:
+        """Calls that wait for a thread or run now."""
+        return self._waiting
+
     async def run(self, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a call in a thread and wait for its result, without blocking the loop.
 
@@ -64,7 +71,10 @@ class Calls:
             raise Overloaded(msg, hint="try again later, or ask less often")
         loop = asyncio.get_running_loop()
         self._waiting += 1
-        running = loop.run_in_executor(self._threads, partial(call, *args, **kwargs))
+        # With the task's context: what is logged or traced in the thread belongs to its request.
+        running = loop.run_in_executor(
+            self._threads, copy_context().run, partial(call, *args, **kwargs)
+        )
         running.add_done_callback(self._ended)
         return await running
 
@@ -79,7 +89,7 @@ class Calls:
 class _Request:
     """Events of one caller, and the future that gets their results."""
 
-    __slots__ = ("at", "atomic", "events", "future")
+    __slots__ = ("at", "atomic", "events", "future", "queued_at", "taken_at", "written_at")
 
     def __init__(
         self,
@@ -93,6 +103,7 @@ class _Request:
         self.future = future
         self.atomic = atomic
         self.at = at
+        self.queued_at = self.taken_at = self.written_at = time.monotonic()
 
     @property
     def is_alone(self) -> bool:
@@ -107,13 +118,15 @@ class AppendQueue:
     to one event loop.
     """
 
-    def __init__(self, producer: Producer) -> None:
+    def __init__(self, producer: Producer, observer: Observer | None = None) -> None:
         """Append through a producer, which stays the caller's to close.
 
         Args:
             producer: Of a log that is open.
+            observer: Told of each group, in the threads.
         """
         self._producer = producer
+        self._observer = observer or Observer()
         self._loop = asyncio.get_running_loop()
         self._wakeup = threading.Condition()
         self._queue: deque[_Request] = deque()
@@ -134,7 +147,7 @@ class AppendQueue:
 
     async def append(
         self, events: Sequence[Event], *, atomic: bool = False, at: int | None = None
-    ) -> Results:
+    ) -> tuple[Results, AppendTiming]:
         """Append events and wait until they are durable, without blocking the loop.
 
         A caller who is cancelled does not take his events back: they are appended all the same.
@@ -145,7 +158,7 @@ class AppendQueue:
             at: Only if the log's next index is this one.
 
         Returns:
-            A receipt or an error per event, in order.
+            A receipt or an error per event, in order; and where the time went.
 
         Raises:
             Overloaded: Too many events wait already; none of these was taken.
@@ -160,10 +173,15 @@ class AppendQueue:
             if self._queued_events and self._queued_events + len(events) > QUEUED_EVENTS_MAX:
                 msg = f"{self._queued_events} events wait to be appended"
                 raise Overloaded(msg, hint="send it again later, or more slowly")
-            self._queue.append(_Request(events, future, atomic=atomic, at=at))
+            request = _Request(events, future, atomic=atomic, at=at)
+            self._queue.append(request)
             self._queued_events += len(events)
             self._wakeup.notify()
-        return await future
+        results = await future
+        timing = AppendTiming(
+            request.taken_at - request.queued_at, request.written_at - request.taken_at
+        )
+        return results, timing
 
     def close(self, timeout_s: float) -> bool:
         """Take no more, and wait until what was taken is answered. Idempotent; blocks.
@@ -185,7 +203,14 @@ class AppendQueue:
 
     def _work(self) -> None:
         while group := self._next_group():
-            self._loop.call_soon_threadsafe(_answer, group, self._outcomes(group))
+            taken_at = time.monotonic()
+            outcomes = self._outcomes(group)
+            written_at = time.monotonic()
+            for request in group:
+                request.taken_at, request.written_at = taken_at, written_at
+            self._loop.call_soon_threadsafe(_answer, group, outcomes)
+            count = sum(len(request.events) for request in group)
+            self._observer.group_written(count, written_at - taken_at)
 
     def _next_group(self) -> list[_Request]:
         """Wait for requests; return those that go together, nothing when closed and empty."""

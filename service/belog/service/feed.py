@@ -8,6 +8,7 @@ is nearly up to date is answered from memory; who is further behind reads the lo
 import asyncio
 import logging
 import threading
+import time
 from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import Final, cast
@@ -106,6 +107,8 @@ class Feed:
     Attributes:
         end: Index up to which everything was seen.
         error: Why the feed ended by itself, None while it goes on.
+        failing: The error that it waits out now, with the monotonic time in seconds since which;
+            None while the log can be read.
     """
 
     def __init__(
@@ -116,6 +119,7 @@ class Feed:
         start_idx: int,
         run_terms: RunTerms,
         on_new: Callable[[], None] | None = None,
+        on_error: Callable[[BelogError], None] | None = None,
     ) -> None:
         """Follow a log from an index on, in a thread of the feed's own.
 
@@ -126,13 +130,16 @@ class Feed:
             run_terms: Looks up job runs that began before.
             on_new: Called in the feed's thread when there is something new, before anybody is
                 woken: brings up to date what they will look at.
+            on_error: Called in the feed's thread with each error that it waits out or ends by.
         """
         self.end = start_idx
         self.error: BelogError | None = None
+        self.failing: tuple[BelogError, float] | None = None
         self._log = log
         self._calls = calls
         self._run_terms = run_terms
         self._on_new = on_new
+        self._on_error = on_error
         self._loop = asyncio.get_running_loop()
         self._stop = threading.Event()
         self._kept: deque[_Entry] = deque()
@@ -148,6 +155,11 @@ class Feed:
     def waiters(self) -> int:
         """How many wait now."""
         return self._waiters
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the follower's thread lives; without `error` it only ends by a defect."""
+        return self._thread.is_alive()
 
     # --- the readers' side, in the loop
 
@@ -309,13 +321,18 @@ class Feed:
         while not self._stop.is_set():
             try:
                 cursor = self._step(cursor)
+                self.failing = None
             except BelogError as error:
                 if self._stop.is_set():
                     return
+                if self._on_error is not None:
+                    self._on_error(error)
                 if not error.retriable or isinstance(error, Closed):
                     LOGGER.exception("the feed ends at index %d", cursor)
                     self._loop.call_soon_threadsafe(self._fail, error)
                     return
+                since = time.monotonic() if self.failing is None else self.failing[1]
+                self.failing = error, since
                 LOGGER.warning("the log cannot be read, trying again: %s", error)
                 self._stop.wait(RETRY_S)
 

@@ -3,9 +3,9 @@
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack, ExitStack
-from typing import Final, Protocol, Self
+from typing import Final, Self
 
 from msgspec import Struct
 
@@ -25,6 +25,7 @@ from belog.schemas.fold import Fold
 from belog.service.access import Grant
 from belog.service.bridge import AppendQueue, Calls
 from belog.service.feed import Feed
+from belog.service.observer import AppendTiming, Observer, component_of
 from belog.service.opening import attach_snapshots, check_same_log
 from belog.service.snapshots import snapshot_taken
 from belog.storage import EventLog, LogIdentity, open_log
@@ -73,6 +74,7 @@ class InstanceSettings(Struct, frozen=True, kw_only=True):
     """Folder to start from and to keep snapshots in; None for none."""
     snapshot_every_events: int | None = SNAPSHOT_EVERY_EVENTS
     snapshots_kept: int = SNAPSHOTS_KEPT
+    lag_s_max: float = LAG_S_MAX
 
 
 class Readiness(Struct, frozen=True):
@@ -83,24 +85,11 @@ class Readiness(Struct, frozen=True):
     applied: int
     """Index of the first event that is not in the tables."""
     lag_records: int
-    """Records of the log that the tables have not seen."""
-
-
-class Observer(Protocol):
-    """Told what happens, for metrics and logs. Called in the event loop; must not block."""
-
-    def appended(
-        self, events: Sequence[Event], results: Sequence[Receipt | BelogError], seconds: float
-    ) -> None:
-        """Take note of appends that were answered, and how long that took."""
-        ...
-
-
-class _Silent:
-    def appended(
-        self, events: Sequence[Event], results: Sequence[Receipt | BelogError], seconds: float
-    ) -> None:
-        """See `Observer.appended`."""
+    """Records of the log that the tables have not seen, -1 where that is not known."""
+    lag_s: float = 0.0
+    """Age of the oldest of them, seconds."""
+    next_position: int = -1
+    """Position that the log's next record gets, -1 where that is not known."""
 
 
 class Instance:
@@ -136,14 +125,14 @@ class Instance:
             observer: Who is told what happens.
         """
         self.settings = settings
-        self.observer = observer or _Silent()
+        self.observer = observer or Observer()
         self.refusals = Refusals()
         self._stack = AsyncExitStack()
         self._appends: AppendQueue | None = None
         self._snapshots: SnapshotBeginning | None = None
         self._stopping = False
         self._behind_since: float | None = None
-        self._applied_before = -1
+        self._position_before = -1
 
     # --- life
 
@@ -161,13 +150,14 @@ class Instance:
             opened = await asyncio.to_thread(self._open)
             self._stack.callback(opened.close)
             if self.producer is not None:
-                self._appends = AppendQueue(self.producer)
+                self._appends = AppendQueue(self.producer, self.observer)
             self.feed = Feed(
                 self.log,
                 self.calls,
                 start_idx=self._start_idx,
                 run_terms=self._run_terms,
                 on_new=self._on_new,
+                on_error=self._failed,
             )
         except BaseException:
             await self._stack.aclose()
@@ -252,7 +242,11 @@ class Instance:
         if self._snapshots is not None:
             self._snapshots.passed(fold)
 
+    def _failed(self, error: BelogError) -> None:
+        self.observer.failed(error, component_of(error, self.queries.tables.name))
+
     def _on_snapshot(self, outcome: TakenSnapshot | BelogError) -> None:
+        self.observer.snapshot_ended(outcome)
         if isinstance(outcome, BelogError):
             LOGGER.error("no snapshot: %s", outcome)
             return
@@ -333,8 +327,29 @@ class Instance:
             msg = "the log is a replica, which only its origin's sink writes"
             raise ReplicaRefused(msg, log=self.log.name, hint="append to its origin")
         started = time.monotonic()
+        try:
+            final, timing = await self._append(self._appends, grant, events, atomic=atomic, at=at)
+        except BelogError as error:
+            self.observer.appended(events, [error] * len(events), time.monotonic() - started)
+            raise
+        for event, result in zip(events, final, strict=True):
+            if isinstance(result, BelogError):
+                self.refusals.record(event, result, at=self.queries.clock())
+        self.observer.appended(events, final, time.monotonic() - started, timing)
+        return final
+
+    async def _append(
+        self,
+        appends: AppendQueue,
+        grant: Grant,
+        events: Sequence[Event],
+        *,
+        atomic: bool,
+        at: int | None,
+    ) -> tuple[list[Receipt | BelogError], AppendTiming | None]:
         results: list[Receipt | BelogError | None] = [None] * len(events)
         signed: list[Event] = []
+        timing: AppendTiming | None = None
         for n, event in enumerate(events):
             try:
                 signed.append(await self._permitted(grant, event))
@@ -343,14 +358,10 @@ class Instance:
                     raise
                 results[n] = error
         if signed:
-            done = iter(await self._appends.append(signed, atomic=atomic, at=at))
+            decided, timing = await appends.append(signed, atomic=atomic, at=at)
+            done = iter(decided)
             results = [next(done) if result is None else result for result in results]
-        final = [result for result in results if result is not None]
-        for event, result in zip(events, final, strict=True):
-            if isinstance(result, BelogError):
-                self.refusals.record(event, result, at=self.queries.clock())
-        self.observer.appended(events, final, time.monotonic() - started)
-        return final
+        return [result for result in results if result is not None], timing
 
     async def _permitted(self, grant: Grant, event: Event) -> Event:
         signed = grant.sign(event)
@@ -359,6 +370,11 @@ class Instance:
         else:
             grant.check_event(signed)
         return signed
+
+    @property
+    def queued_events(self) -> int:
+        """Events that wait to be appended now."""
+        return 0 if self._appends is None else self._appends.queued_events
 
     async def reach(self, min_index: int | None, timeout_s: float) -> None:
         """Wait until the event at an index is in the tables, so that answers hold it.
@@ -382,34 +398,47 @@ class Instance:
     def readiness(self) -> Readiness:
         """Say whether the service can do its work: open, following, tables near the log's end.
 
-        Blocks for a round trip to the log and one to the tables.
+        Blocks for a round trip to the log and one to the tables; one more to the log where the
+        tables are behind.
         """
-        reasons: list[str] = []
-        applied, lag = -1, -1
-        if self._stopping:
-            reasons.append("the service is stopping")
-        if self.feed.error is not None and not self._stopping:
-            reasons.append(f"the feed has ended: {self.feed.error}")
+        reasons = list(self._feed_flaws())
+        applied, lag, lag_s, next_position = -1, -1, 0.0, -1
         try:
             status = self.queries.tables.status()
             applied = status.applied
-            lag = max(self.log.next_position() - status.position, 0)
+            next_position = self.log.next_position()
+            lag = max(next_position - status.position, 0)
             if status.log_id != str(self.identity.log_id):
                 reasons.append(f"the tables are of log {status.log_id}")
-            elif self._is_behind(applied, lag):
+            elif self._is_behind(status.position, lag):
                 reasons.append(f"the tables stand at {applied}, {lag} records behind the log")
+            if lag and (unseen := self.log.scan(status.position, 1)):
+                lag_s = max(self.queries.clock() - unseen[0].created_at, 0) / 1e6
         except BelogError as error:
+            self._failed(error)
             reasons.append(str(error))
-        return Readiness(not reasons, tuple(reasons), applied, lag)
+        return Readiness(not reasons, tuple(reasons), applied, lag, lag_s, next_position)
 
-    def _is_behind(self, applied: int, lag: int) -> bool:
+    def _feed_flaws(self) -> Iterator[str]:
+        failing = self.feed.failing
+        if self._stopping:
+            yield "the service is stopping"
+        elif self.feed.error is not None:
+            yield f"the feed has ended: {self.feed.error}"
+        elif not self.feed.is_running:
+            yield "the feed has ended by a defect"
+        elif failing is not None and time.monotonic() - failing[1] > self.settings.lag_s_max:
+            yield f"the log cannot be followed: {failing[0]}"
+
+    def _is_behind(self, position: int, lag: int) -> bool:
         """Whether tables are far behind, or have stood behind for too long."""
         now = time.monotonic()
-        if not lag or applied != self._applied_before:
+        # By position: records that are void move the tables on, and not what is applied.
+        if not lag or position != self._position_before:
             self._behind_since = now if lag else None
-            self._applied_before = applied
+            self._position_before = position
         stood_s = 0.0 if self._behind_since is None else now - self._behind_since
-        return lag > LAG_RECORDS_MAX or stood_s > LAG_S_MAX
+        return lag > LAG_RECORDS_MAX or stood_s > self.settings.lag_s_max
 
     def require_producer(self) -> Producer:
         """Return the producer.

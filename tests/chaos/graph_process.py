@@ -175,6 +175,9 @@ class Recorder(Producer):
         finally:
             if answers:
                 told = [answer_of(answer) for answer in answers]
+                if op == "atomic" and "e" in told[0]:
+                    # The refusal is of one of them, by what those before it would have done.
+                    told = [{"u": "atomic_refused", "message": told[0]["message"]}] * len(items)
                 self._journal.write("end", n=number, answers=told)
 
     def append_event(self, event: Event) -> Receipt:

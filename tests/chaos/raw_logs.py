@@ -32,7 +32,7 @@ def read_raw(uri: str) -> list[Raw]:
     """All records of a log, in order."""
     parts = urlsplit(uri)
     if parts.scheme == "sqlite":
-        return _sqlite(Path(parts.path))
+        return _sqlite(Path("/" + parts.path.lstrip("/")))
     if parts.scheme == "file":
         return list(_segments(Path(parts.path)))
     if parts.scheme == "postgresql":

@@ -200,23 +200,6 @@ def test_a_sink_that_stays_follows_and_stops(built: Path) -> None:
         assert sink.wait(20) == 0
 
 
-def test_every_command_has_help_with_an_example(tmp_path: Path) -> None:
-    def commands(*path: str) -> list[tuple[str, ...]]:
-        text = belog(*path, "--help", cwd=tmp_path).ok().out
-        _, _, below = text.partition("Commands")
-        names = [
-            line.strip("│ ").split()[0] for line in below.splitlines() if line.strip("│╭╰─╮╯ ")
-        ]
-        names = [name for name in names if name.isidentifier() and name.islower()]
-        return [c for name in names for c in commands(*path, name)] if below else [path]
-
-    found = commands()
-    assert ("partition", "list") in found
-    for path in found:
-        text = belog(*path, "--help", cwd=tmp_path).ok().out
-        assert f"Example: belog {' '.join(path)}" in " ".join(text.replace("│", " ").split()), path
-
-
 def test_demo_shows_it_all(tmp_path: Path) -> None:
     out = belog("demo", cwd=tmp_path).ok().out
     for said in (

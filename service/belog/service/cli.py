@@ -15,6 +15,7 @@ import typer
 from belog.schemas.errors import BelogError, status_of
 from belog.service import (
     cli_cancel,
+    cli_config,
     cli_log,
     cli_migrate,
     cli_query,
@@ -46,13 +47,16 @@ def _show_version(wanted: bool) -> None:  # noqa: FBT001 - typer's calling conve
 
 @app.callback()
 def root(
+    ctx: typer.Context,
     *,
+    config: cli_config.ConfigOption = None,
     _version: Annotated[
         bool,
         typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
     ] = False,
 ) -> None:
     """A build event log: one validated, totally ordered log of data builds."""
+    cli_config.configure(ctx, config)
 
 
 app.command()(cli_run.demo)
@@ -74,6 +78,8 @@ app.command()(cli_run.replay)
 app.command()(cli_run.verify)
 app.command()(cli_migrate.migrate)
 app.command()(cli_status.status)
+app.add_typer(cli_config.config_app, name="config")
+app.add_typer(cli_config.token_app, name="token")
 app.add_typer(cli_log.import_app, name="import")
 
 

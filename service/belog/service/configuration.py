@@ -56,9 +56,9 @@ BODY_BYTES_MAX: Final = 16 * 1024 * 1024
 WAITERS_MAX: Final = 10_000
 """Long-polls and streams at a time: some 300 MB at 30 kB each."""
 
-DRAIN_S: Final = 10.0
-"""How long a stopping service gives appends in flight, seconds: as long as orchestrators wait
-before they kill leaves room after it."""
+DRAIN_S: Final = 15.0
+"""How long a stopping service gives requests under way, seconds: above an append's usual answer,
+below what orchestrators give a process before they kill it (30 s)."""
 
 Visibility = Literal["plain", "secret", "uri", "tokens", "settings"]
 """How much of a value is shown: all, nothing, without the password, without hashes, without values
@@ -138,7 +138,7 @@ class ServerSection(Section, frozen=True, kw_only=True):
         int, _key("Largest body of a request, bytes.", ge=1_024, le=256 * 1024 * 1024)
     ] = BODY_BYTES_MAX
     drain_s: Annotated[
-        float, _key("How long appends in flight are given when it stops, seconds.", ge=0, le=600)
+        float, _key("How long requests under way are given when it stops, seconds.", ge=0, le=600)
     ] = DRAIN_S
 
 

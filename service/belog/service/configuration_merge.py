@@ -45,6 +45,7 @@ __all__ = [
     "ConfigurationFile",
     "Key",
     "Setting",
+    "bare_type",
     "keys",
     "load_configuration",
     "settings_of",
@@ -132,13 +133,13 @@ def _keys(struct: type[Struct], path: Path) -> Iterator[Key]:
         yield Key(here, hint, _meta_of(hint), default)
 
 
-def _bare(hint: Any) -> Any:  # noqa: ANN401 - a type of any form
+def bare_type(hint: Any) -> Any:  # noqa: ANN401 - a type of any form
     """Return a type without annotations and without None."""
     if get_origin(hint) is Annotated:
-        return _bare(get_args(hint)[0])
+        return bare_type(get_args(hint)[0])
     if get_origin(hint) in {Union, UnionType}:
         (rest,) = (arg for arg in get_args(hint) if arg is not type(None))
-        return _bare(rest)
+        return bare_type(rest)
     return hint
 
 
@@ -147,13 +148,13 @@ def _meta_of(hint: Any) -> Meta:  # noqa: ANN401 - a type of any form
 
 
 def _struct_of(hint: Any) -> type[Struct] | None:  # noqa: ANN401 - a type of any form
-    bare = _bare(hint)
+    bare = bare_type(hint)
     return bare if isinstance(bare, type) and issubclass(bare, Struct) else None
 
 
 def _entry_of(hint: Any) -> Any:  # noqa: ANN401 - a type of any form
     """Return the type of a table's entries, None if it is no table."""
-    bare = _bare(hint)
+    bare = bare_type(hint)
     return get_args(bare)[1] if get_origin(bare) is Mapping else None
 
 
@@ -247,8 +248,8 @@ def _settings_of_kafka(path: Path, value: object) -> Iterator[tuple[Path, object
         yield path, str(value) if isinstance(value, int) else value
 
 
-def _field(hint: Any, path: Path, origin: Origin) -> Any:  # noqa: ANN401 - a type of any form
-    """Return the type of what the last part of a path names."""
+def _field(hint: Any, path: Path, origin: Origin, rest: Path = ()) -> Any:  # noqa: ANN401 - a type of any form
+    """Return the type of what the last part of a path names; an error shows the rest, too."""
     entry = _entry_of(hint)
     if entry is not None:
         return entry
@@ -258,13 +259,13 @@ def _field(hint: Any, path: Path, origin: Origin) -> Any:  # noqa: ANN401 - a ty
         del hints["origins"]
     if path[-1] in hints:
         return hints[path[-1]]
-    raise _unknown(path, tuple(hints), origin)
+    raise _unknown(path, tuple(hints), origin, rest)
 
 
-def _unknown(path: Path, known: Sequence[str], origin: Origin) -> InvalidConfiguration:
+def _unknown(path: Path, known: Sequence[str], origin: Origin, rest: Path) -> InvalidConfiguration:
     key = ".".join(path)
     near = get_close_matches(path[-1], known, n=1)
-    guess = ".".join((*path[:-1], *near)) if near else ""
+    guess = ".".join((*path[:-1], *near, *rest)) if near else ""
     if not near:
         # The right key in the wrong section is as likely as a misspelt one.
         guess = next((k.name for k in keys() if k.path[-1] == path[-1]), "")
@@ -292,7 +293,7 @@ def _check_known(path: Path, origin: Origin) -> Any:  # noqa: ANN401 - a type of
     """
     hint: Any = Configuration
     for end in range(1, len(path) + 1):
-        hint = _field(hint, path[:end], origin)
+        hint = _field(hint, path[:end], origin, path[end:])
     return hint
 
 
@@ -313,7 +314,7 @@ def _from_text(path: Path, text: str, origin: Origin) -> dict[Path, _Value]:
             f"{name} is a section, not a key",
             hint="its keys: " + ", ".join(struct.__struct_fields__),
         )
-    if get_origin(_bare(hint)) is tuple:
+    if get_origin(bare_type(hint)) is tuple:
         if text.lstrip().startswith("["):
             return {path: _Value(_json(text, key, origin), origin, is_text=False)}
         items = [item.strip() for item in text.split(",")]
@@ -360,7 +361,7 @@ def _entry(hint: Any, path: Path, values: Mapping[Path, _Value]) -> object:  # n
 
 def _converted(path: Path, value: _Value, hint: Any) -> object:  # noqa: ANN401 - a type of any form
     given = value.given
-    if value.is_text and isinstance(given, str) and _bare(hint) is bool:
+    if value.is_text and isinstance(given, str) and bare_type(hint) is bool:
         given = given.lower()
     try:
         return cast("object", msgspec.convert(given, hint, strict=not value.is_text))

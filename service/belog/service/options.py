@@ -8,7 +8,9 @@ import typer
 
 from belog.processors.replay import Until
 from belog.schemas.filters import EventFilter
+from belog.service.configuration import Configuration
 from belog.service.rendering import micros
+from belog.service.uris import connected_uri
 
 __all__ = [
     "DagFiles",
@@ -21,8 +23,18 @@ __all__ = [
     "UntilOccurredOption",
     "UntilOption",
     "bound_of",
+    "connected",
     "event_filter",
 ]
+
+
+def connected(ctx: typer.Context, uri: str | None) -> str | None:
+    """Return a URI from the command line with the settings that the configuration has for it."""
+    found = ctx.find_root().obj
+    if uri is None or not isinstance(found, Configuration):
+        return uri
+    return connected_uri(uri, found)
+
 
 LogOption = Annotated[
     str,
@@ -30,6 +42,9 @@ LogOption = Annotated[
         "--log",
         envvar="BELOG__LOG__URI",
         metavar="URI",
+        callback=connected,
+        # What is configured is a default too, and may hold a password.
+        show_default=False,
         help="The log: sqlite:///path, kafka://host:port/topic, …",
     ),
 ]
@@ -39,6 +54,8 @@ TablesOption = Annotated[
         "--tables",
         envvar="BELOG__TABLES__URI",
         metavar="URI",
+        callback=connected,
+        show_default="memory:",
         help="The tables: redis://host:port/db, or memory: to fold the log here and now.",
     ),
 ]

@@ -18,7 +18,6 @@ import logging
 import shutil
 import ssl
 import tempfile
-import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -28,6 +27,7 @@ import faust
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
 
+from belog.processors.log_lines import Outage, log_event
 from belog.processors.redis_client import parse_redis_uri
 from belog.processors.redis_tables import from_uri
 from belog.processors.replay import TableFollower
@@ -37,7 +37,6 @@ from belog.processors.worker import (
     TAIL_WAIT_S,
     TailContext,
     Watchdog,
-    log_event,
 )
 from belog.schemas.errors import BelogError, Unavailable, Unsupported
 from belog.schemas.fold import Record
@@ -253,7 +252,7 @@ class _FaustTail:
         """See that the tables are there and move; standing by, fold what another worker writes."""
         dog = Watchdog(self._context.settings.watchdog_s)
         loop = asyncio.get_running_loop()
-        unreachable_since: float | None = None
+        outage = Outage(self._context.settings.retry_s)
         while True:
             await asyncio.sleep(CHECK_S)
             try:
@@ -262,13 +261,10 @@ class _FaustTail:
                 )
                 status = await loop.run_in_executor(self._watcher, self._reader.status)
                 end = await loop.run_in_executor(self._watcher, self._context.log.next_position)
-            except Unavailable:
-                now = time.monotonic()
-                unreachable_since = unreachable_since or now
-                if now - unreachable_since > self._context.settings.retry_s:
-                    raise
+            except Unavailable as error:
+                outage.lasts(error)
                 continue
-            unreachable_since = None
+            outage.is_over()
             dog.look(status, end)
 
 

@@ -23,10 +23,22 @@ from redis.retry import Retry
 from belog.schemas.errors import InvalidUri, Misconfigured, Unavailable
 from belog.storage.factory import redacted
 
-__all__ = ["Keys", "RedisUri", "connect", "literal", "parse_redis_uri", "redis_errors"]
+__all__ = [
+    "READER_ANSWER_S",
+    "Keys",
+    "RedisUri",
+    "connect",
+    "literal",
+    "parse_redis_uri",
+    "redis_errors",
+]
 
 ANSWER_S: Final = 30.0
 """Longest wait for an answer, seconds: the longest script takes about 0.3 s; several may queue."""
+
+READER_ANSWER_S: Final = 8.0
+"""The same for who only reads, seconds: somebody waits, and is told within ten that nobody answers.
+A writer waits longer, because giving up makes it send its batch again."""
 
 CONNECT_S: Final = 5.0
 """Longest wait for a connection, seconds."""
@@ -122,8 +134,13 @@ def parse_redis_uri(uri: str) -> RedisUri:
     )
 
 
-def connect(uri: RedisUri) -> "redis.Redis":
-    """Return a client that tries everything once; nothing is sent yet. Thread-safe."""
+def connect(uri: RedisUri, answer_s: float = ANSWER_S) -> "redis.Redis":
+    """Return a client that tries everything once; nothing is sent yet. Thread-safe.
+
+    Args:
+        uri: The server.
+        answer_s: Longest wait for an answer, seconds.
+    """
     options: dict[str, Any] = dict(uri.tls_settings)
     if "ssl_check_hostname" in options:
         options["ssl_check_hostname"] = options["ssl_check_hostname"].lower() in {"1", "true"}
@@ -135,7 +152,7 @@ def connect(uri: RedisUri) -> "redis.Redis":
         password=uri.password,
         ssl=uri.tls,
         decode_responses=True,
-        socket_timeout=ANSWER_S,
+        socket_timeout=answer_s,
         socket_connect_timeout=CONNECT_S,
         retry=Retry(NoBackoff(), 0),
         **options,

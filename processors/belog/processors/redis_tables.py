@@ -16,6 +16,7 @@ from redis.typing import EncodableT
 
 from belog.processors.indexes import ANY, Order, Where, decode_cursor, driving_names, state_index
 from belog.processors.redis_client import (
+    READER_ANSWER_S,
     Keys,
     RedisUri,
     connect,
@@ -95,7 +96,7 @@ class RedisTables(TableReader):
         """Name the tables."""
         self.name = uri.name
         self._keys = Keys.of(uri.prefix)
-        self._client = connect(uri)
+        self._client = connect(uri, READER_ANSWER_S)
         self._get_rows = self._client.register_script(GET_ROWS)
         self._list_rows = self._client.register_script(LIST_ROWS)
         self._counts = self._client.register_script(COUNTS)

@@ -14,6 +14,7 @@ from typing import Final, TypeVar, cast
 
 from redis.typing import EncodableT
 
+from belog.processors.log_lines import Outage
 from belog.processors.redis_batch import pack_change
 from belog.processors.redis_client import Keys, RedisUri, connect, literal, redis_errors
 from belog.processors.redis_scripts import BEGIN, WRITE
@@ -252,14 +253,16 @@ class RedisWriter:
 
     def _persist(self, action: Callable[[], T]) -> T:
         """Try until Redis answers, for `retry_s`; every action may be done twice."""
-        deadline = time.monotonic() + self._retry_s
+        outage = Outage(self._retry_s)
         pause_s = RETRY_PAUSE_S_MIN
         while True:
             try:
-                return action()
-            except Unavailable:
-                if time.monotonic() + pause_s > deadline:
-                    raise
+                answer = action()
+            except Unavailable as error:
+                outage.lasts(error)
+            else:
+                outage.is_over()
+                return answer
             self._pause(pause_s)
             pause_s = min(2 * pause_s, RETRY_PAUSE_S_MAX)
 

@@ -8,7 +8,6 @@ stand by, elsewhere all do, and the guard of the tables lets each batch in once.
 Log lines are JSON objects with an `event` and its fields, on the logger `belog.worker`.
 """
 
-import json
 import logging
 import signal
 import threading
@@ -21,6 +20,7 @@ from typing import Final, Literal, Protocol, cast
 
 from msgspec import Struct
 
+from belog.processors.log_lines import PROGRESS_LOG_S, Outage, log_event
 from belog.processors.periodic import SNAPSHOT_EVERY_EVENTS, LoadTables, SnapshotBeginning
 from belog.processors.replay import OnProgress, Progress, Stop, TableFollower
 from belog.processors.snapshots import TakenSnapshot
@@ -41,8 +41,6 @@ __all__ = [
     "worker_status",
 ]
 
-LOGGER: Final = logging.getLogger("belog.worker")
-
 Tail = Literal["auto", "faust", "plain"]
 
 TAIL_WAIT_S: Final = 0.25
@@ -57,9 +55,6 @@ RETRY_S: Final = 60.0
 SESSION_TIMEOUT_S: Final = 10.0
 """After this time without a heartbeat the group gives the log to another worker, seconds. A
 takeover takes this and about 2 s; lower, and a pause of the machine looks like a death."""
-
-PROGRESS_LOG_S: Final = 5.0
-"""How often a bulk replay logs its progress, seconds."""
 
 
 class WorkerSettings(Struct, frozen=True, kw_only=True):
@@ -124,12 +119,6 @@ def worker_status(log: EventLog, tables: TableReader) -> WorkerStatus:
         generation=status.generation,
         written_at=status.written_at,
     )
-
-
-def log_event(event: str, level: int = logging.INFO, **fields: object) -> None:
-    """Write one structured log line."""
-    if LOGGER.isEnabledFor(level):
-        LOGGER.log(level, json.dumps({"event": event, **fields}, default=str, ensure_ascii=False))
 
 
 class Watchdog:
@@ -304,7 +293,7 @@ def tail_plainly(context: TailContext) -> None:
         As `run_worker`.
     """
     log, follower, stop = context.log, context.follower, context.stop
-    unreachable_since: float | None = None
+    outage = Outage(context.settings.retry_s)
     checked_at = time.monotonic()
     while not stop.is_set():
         try:
@@ -313,26 +302,25 @@ def tail_plainly(context: TailContext) -> None:
             elif time.monotonic() - checked_at > CHECK_S:
                 follower.check()
                 checked_at = time.monotonic()
-            unreachable_since = None
+            outage.is_over()
         except Unavailable as error:
-            now = time.monotonic()
-            unreachable_since = unreachable_since or now
-            if now - unreachable_since > context.settings.retry_s:
-                raise
-            log_event("unavailable", logging.WARNING, error=str(error))
+            outage.lasts(error)
             stop.wait(TAIL_WAIT_S)
 
 
 def _until_there(log: EventLog, retry_s: float, stop: Stop) -> LogIdentity | None:
     """Open the log once it can be reached and holds something; None when stopped before."""
-    deadline = time.monotonic() + retry_s
+    outage = Outage(retry_s)
     while True:
         try:
-            return await_log(log, stop, _waiting(log))
+            found = await_log(log, stop, _waiting(log))
         except Unavailable as error:
-            if time.monotonic() > deadline or stop.is_set():
+            if stop.is_set():
                 raise
-            log_event("unavailable", logging.WARNING, error=str(error))
+            outage.lasts(error)
+        else:
+            outage.is_over()
+            return found
         stop.wait(CHECK_S)
 
 

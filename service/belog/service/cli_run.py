@@ -2,7 +2,6 @@
 
 import logging
 import signal
-import sys
 import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ import msgspec
 import typer
 
 from belog.processors.factory import open_tables as reader_of
+from belog.processors.log_lines import Seldom
 from belog.processors.periodic import SNAPSHOT_EVERY_EVENTS, LoadTables, SnapshotBeginning
 from belog.processors.replay import WHOLE_LOG, Progress, replay_into
 from belog.processors.tables import TableReader
@@ -151,7 +151,9 @@ def worker(
 
     Example: belog worker --log kafka://localhost:9092/builds --tables redis://localhost:6379/0
     """
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(message)s")
+    lines = logging.StreamHandler()
+    lines.addFilter(Seldom())
+    logging.basicConfig(handlers=[lines], level=logging.INFO, format="%(message)s")
     with progress_bar("catching up", None) as show:
         run_worker(
             log,

@@ -58,6 +58,8 @@ class PartitionEventQuery(Struct, frozen=True, kw_only=True):
     """
 
     partition_refs: tuple[str, ...] = ()
+    partition_patterns: tuple[str, ...] = ()
+    """Globs, as in event filters."""
     states: tuple[str, ...] = ()
     """Events that led to one of these states. `joined` leads to none."""
     build_ids: tuple[str, ...] = ()
@@ -95,6 +97,7 @@ def filter_of(query: PartitionEventQuery) -> EventFilter:
     """
     return EventFilter(
         partition_refs=query.partition_refs,
+        partition_patterns=query.partition_patterns,
         build_request_ids=query.build_ids,
         event_types=types_of_states(query.states),
         subject_kinds=("partition",),

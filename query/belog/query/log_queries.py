@@ -110,12 +110,18 @@ class LogQueries:
             from_horizon=query.since_idx == 0,
         )
 
-    def count(self, query: PartitionEventQuery) -> Answer[Count]:
-        """Return how many events a query matches, counted up to `COUNT_EVENTS_MAX`."""
+    def count(self, query: PartitionEventQuery, *, as_of: int | None = None) -> Answer[Count]:
+        """Return how many events a query matches, counted up to `COUNT_EVENTS_MAX`.
+
+        Args:
+            query: Which.
+            as_of: Count as of an earlier answer, so that both agree; None for as of now.
+        """
         wanted = filter_of(query)
-        indices = self._range(query)
-        counted = count_range(self._log, wanted, indices, from_horizon=query.since_idx == 0)
-        return Answer(counted, indices[1])
+        low, high = self._range(query)
+        high = high if as_of is None else min(as_of, high)
+        counted = count_range(self._log, wanted, (low, high), from_horizon=query.since_idx == 0)
+        return Answer(counted, high)
 
     def _range(self, query: PartitionEventQuery) -> tuple[int, int]:
         # Rows know nothing of events of unknown types, and no such event leads to a state.

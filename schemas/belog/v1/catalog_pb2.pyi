@@ -257,12 +257,14 @@ class GetActiveBuildStatusRequest(_message.Message):
     def __init__(self, partition_ref: _Optional[str] = ...) -> None: ...
 
 class ActiveBuildStatus(_message.Message):
-    __slots__ = ("builds", "as_of_index")
+    __slots__ = ("builds", "as_of_index", "truncated")
     BUILDS_FIELD_NUMBER: _ClassVar[int]
     AS_OF_INDEX_FIELD_NUMBER: _ClassVar[int]
+    TRUNCATED_FIELD_NUMBER: _ClassVar[int]
     builds: _containers.RepeatedCompositeFieldContainer[ActiveBuild]
     as_of_index: int
-    def __init__(self, builds: _Optional[_Iterable[_Union[ActiveBuild, _Mapping]]] = ..., as_of_index: _Optional[int] = ...) -> None: ...
+    truncated: bool
+    def __init__(self, builds: _Optional[_Iterable[_Union[ActiveBuild, _Mapping]]] = ..., as_of_index: _Optional[int] = ..., truncated: bool = ...) -> None: ...
 
 class ActiveBuild(_message.Message):
     __slots__ = ("partition_ref", "job_graph_run_id", "status", "requesting_clients", "started_at")

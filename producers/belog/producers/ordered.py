@@ -14,15 +14,16 @@ it.
 import threading
 import time
 from collections import deque
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
 import msgspec
 
+from belog.producers.flight import Flight, is_reported
 from belog.producers.ids import AttemptKeys
 from belog.producers.judging import check_same, first_receipt, verdict_on
-from belog.producers.pending import Pending
+from belog.producers.pending import RESULT_WAIT_S, Pending
 from belog.schemas.envelope import Event, StoredEvent, encode_event
 from belog.schemas.errors import (
     BelogError,
@@ -45,7 +46,13 @@ from belog.schemas.fold import (
     conflict_of,
 )
 from belog.schemas.verdict import GOVERNING
-from belog.storage.interface import SCAN_RECORDS_MAX, OrderedLog, Receipt, SendReport
+from belog.storage.interface import (
+    SCAN_RECORDS_MAX,
+    OrderedLog,
+    Receipt,
+    SendReport,
+    Serving,
+)
 
 __all__ = ["OrderedAppender"]
 
@@ -60,31 +67,6 @@ READ_RETRY_PAUSE_S: Final = 1.0
 """Pause after a log that could not be read, seconds; the log's own call has waited before."""
 
 
-class _Flight(Pending):
-    """An event in flight."""
-
-    __slots__ = ("after", "appender", "key", "position", "value")
-
-    def __init__(
-        self,
-        event: Event,
-        value: bytes,
-        key: bytes,
-        after: SubjectState,
-        appender: "OrderedAppender",
-    ) -> None:
-        super().__init__(event)
-        self.value = value
-        self.key = key
-        self.after = after
-        self.appender = appender
-        self.position = -1
-
-    def report(self, report: SendReport) -> None:
-        """Take the delivery report."""
-        self.appender.on_report(self, report)
-
-
 class OrderedAppender:
     """The writing half of a producer over an `OrderedLog`. Thread-safe."""
 
@@ -97,9 +79,11 @@ class OrderedAppender:
         self._wait_s = wait_s
         self._keys = AttemptKeys()
         self._lock = threading.Condition()
+        self._own = threading.local()
+        """Of the calling thread: its offer to take reports."""
         self._reported = 0
-        self._flights: deque[_Flight] = deque()
-        self._by_id: dict[bytes, _Flight] = {}
+        self._flights: deque[Flight] = deque()
+        self._by_id: dict[bytes, Flight] = {}
         self._unreported = 0
         self._adrift = False
         self._to_end = False
@@ -156,7 +140,10 @@ class OrderedAppender:
 
     def append(self, event: Event) -> Receipt:
         """Append one event and wait for its outcome."""
-        return self.submit(event).result()
+        with self._serving() as reports:
+            pending = self.submit(event)
+            reports.until(lambda: is_reported(pending), RESULT_WAIT_S)
+        return pending.result()
 
     def append_batch(
         self, events: Sequence[Event], *, atomic: bool, at: int | None
@@ -169,11 +156,16 @@ class OrderedAppender:
             msg = "this log appends record by record, not several at once"
             raise Unsupported(msg, log=self._log.name, hint="leave out atomic")
         sent: list[Pending | BelogError] = []
-        for event in events:
-            try:
-                sent.append(self.submit(event))
-            except BelogError as error:
-                sent.append(error)
+        with self._serving() as reports:
+            for event in events:
+                try:
+                    sent.append(self.submit(event))
+                except BelogError as error:
+                    sent.append(error)
+            # In the order of their reports, so the last of them is the last to be decided.
+            last = next((s for s in reversed(sent) if isinstance(s, Pending)), None)
+            if last is not None:
+                reports.until(lambda: is_reported(last), RESULT_WAIT_S)
         return [s if isinstance(s, BelogError) else _outcome(s) for s in sent]
 
     def refresh(self) -> Fold:
@@ -203,11 +195,28 @@ class OrderedAppender:
         self._reader.join()
         self._abandon("the producer was closed before an answer came")
 
+    @contextmanager
+    def _serving(self) -> Generator[Serving]:
+        """Let this thread take the log's reports while it has nothing else to wait for."""
+        with self._log.serving() as reports:
+            self._own.reports = reports
+            try:
+                yield reports
+            finally:
+                self._own.reports = None
+
+    def _wait(self, condition: Callable[[], bool], timeout_s: float) -> bool:
+        """Wait, with the lock held, for what reports may bring; others take them meanwhile."""
+        reports = getattr(self._own, "reports", None)
+        if reports is not None:
+            reports.release()
+        return self._lock.wait_for(condition, timeout_s)
+
     def _wait_for_room(self) -> None:
         """Wait, with the lock held, until an event may be judged and sent."""
         if not self._adrift and not self._closed and len(self._flights) < self._in_flight_max:
             return
-        ready = self._lock.wait_for(
+        ready = self._wait(
             lambda: (
                 self._closed
                 or self._failure is not None
@@ -234,12 +243,12 @@ class OrderedAppender:
 
     def _send(self, event: Event, after: SubjectState) -> bool:
         """Send an accepted event; False where the log had no room and a report came meanwhile."""
-        flight = _Flight(event, encode_event(event), self._keys.next(), after, self)
+        flight = Flight(event, encode_event(event), self._keys.next(), after, self.on_report)
         try:
             self._log.send(flight.key, flight.value, flight.report)
         except Overloaded:
             reported = self._reported
-            if not self._lock.wait_for(lambda: self._reported != reported, self._wait_s):
+            if not self._wait(lambda: self._reported != reported, self._wait_s):
                 raise
             return False
         self._overlay.add(event, after)
@@ -251,7 +260,7 @@ class OrderedAppender:
             self._adrift = True
         return True
 
-    def _twin(self, event: Event, flight: _Flight) -> Pending:
+    def _twin(self, event: Event, flight: Flight) -> Pending:
         """Let an event whose id is in flight have the outcome of that one."""
         check_same(event, Duplicate(flight.after.index), StoredEvent(-1, 0, flight.event))
         pending = Pending(event)
@@ -270,7 +279,7 @@ class OrderedAppender:
         self._lock.notify_all()
         # Counted, because another thread may have set the next read going before this one wakes.
         wanted = self._reads_done + 1
-        done = self._lock.wait_for(
+        done = self._wait(
             lambda: self._reads_done >= wanted or self._failure is not None or self._closed,
             self._wait_s,
         )
@@ -283,7 +292,7 @@ class OrderedAppender:
 
     # --- the log's side
 
-    def on_report(self, flight: _Flight, report: SendReport) -> None:
+    def on_report(self, flight: Flight, report: SendReport) -> None:
         """Take a delivery report; called in the order of the positions."""
         outcome: Receipt | BelogError | None = None
         failure: BelogError | None = None
@@ -322,7 +331,7 @@ class OrderedAppender:
         if outcome is not None:
             flight.announce()
 
-    def _confirm(self, flight: _Flight, report: SendReport) -> Receipt:
+    def _confirm(self, flight: Flight, report: SendReport) -> Receipt:
         event = flight.event
         if event.subject_kind == "system":
             record = Record(report.position, report.created_at, flight.value)
@@ -352,7 +361,7 @@ class OrderedAppender:
             msg = landed + why
             flight.resolve(OutcomeUnknown(msg, event_id=flight.event.event_id, log=self._log.name))
 
-    def _forget_flights(self) -> list[_Flight]:
+    def _forget_flights(self) -> list[Flight]:
         flights, self._flights = list(self._flights), deque()
         self._by_id.clear()
         self._lock.notify_all()
@@ -392,7 +401,7 @@ class OrderedAppender:
                 self._reads_done += 1
                 self._lock.notify_all()
 
-    def _read_back(self, flights: dict[int, _Flight], *, to_end: bool) -> None:
+    def _read_back(self, flights: dict[int, Flight], *, to_end: bool) -> None:
         """Read the log until every flight is decided; only this thread moves the fold meanwhile."""
         target = max(flights, default=-1)
         if to_end:
@@ -404,7 +413,7 @@ class OrderedAppender:
             # Past the tombstones, or the next prediction would miss by as many.
             self._read_until(self._log.next_position() - 1, {})
 
-    def _read_until(self, target: int, flights: dict[int, _Flight]) -> None:
+    def _read_until(self, target: int, flights: dict[int, Flight]) -> None:
         """Apply records up to `target`, and decide the flights among them."""
         deadline = time.monotonic() + READ_BACK_WAIT_S
         while self._fold.next_position <= target:
@@ -426,7 +435,7 @@ class OrderedAppender:
                 raise Unavailable(msg, log=self._log.name)
             self._log.wait(self._fold.next_position, READ_BACK_SLICE_S)
 
-    def _settle(self, flight: _Flight, outcome: Outcome | None) -> bool:
+    def _settle(self, flight: Flight, outcome: Outcome | None) -> bool:
         """Resolve a flight by the verdict where it landed; return whether its record counts."""
         verdict = None if outcome is None else outcome.verdict
         answer: Receipt | BelogError

@@ -28,6 +28,7 @@ What is behind the horizon of a log that was vacuumed later is asked of the log.
 import logging
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
@@ -49,6 +50,7 @@ from belog.storage.interface import (
     OrderedLog,
     Receipt,
     SendReport,
+    Serving,
     Statistics,
 )
 
@@ -236,6 +238,10 @@ class IndexedLog(OrderedLog):
     def send(self, key: bytes, value: bytes, on_report: Callable[[SendReport], None]) -> None:
         """See `OrderedLog.send`."""
         self._log.send(key, value, on_report)
+
+    def serving(self) -> AbstractContextManager[Serving]:
+        """See `OrderedLog.serving`."""
+        return self._log.serving()
 
     def tombstone(self, keys: Sequence[bytes]) -> None:
         """See `OrderedLog.tombstone`."""

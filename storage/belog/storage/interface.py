@@ -21,6 +21,7 @@ Everything here is synchronous. Instances are thread-safe. Positions, indices an
 import threading
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
 from typing import Final, Self
 from uuid import UUID
@@ -49,6 +50,7 @@ __all__ = [
     "Receipt",
     "Removal",
     "SendReport",
+    "Serving",
     "Statistics",
     "VacuumReport",
 ]
@@ -359,6 +361,16 @@ class SendReport(Struct, frozen=True):
     """`OutcomeUnknown` where it may have been written, anything else where it surely was not."""
 
 
+class Serving:
+    """A thread's offer to take reports. Used by that thread alone."""
+
+    def until(self, done: Callable[[], bool], timeout_s: float) -> None:
+        """Call back with reports until something holds or the time is over, if that falls to us."""
+
+    def release(self) -> None:
+        """Leave reports to the log's own thread from here on, before waiting for anything else."""
+
+
 class OrderedLog(EventLog):
     """A log that only says afterwards where a record landed."""
 
@@ -377,6 +389,15 @@ class OrderedLog(EventLog):
             Overloaded: The send buffer is full; wait for reports and try again.
             Closed: The log was closed.
         """
+
+    def serving(self) -> AbstractContextManager[Serving]:
+        """Offer this thread for calling back with reports while the context lasts.
+
+        A thread that sends and then waits for the answer saves the hand-over from the log's own
+        thread by taking it itself. One thread at a time serves; for others, and on logs that have
+        nothing to serve, the offer is not taken, and reports come from the log's thread.
+        """
+        return nullcontext(Serving())
 
     @abstractmethod
     def tombstone(self, keys: Sequence[bytes]) -> None:

@@ -18,6 +18,7 @@ cheaper, and `get_by_id` reads the log but for its last 65,536 events; `get` is 
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Final, TypeVar
 from uuid import UUID
 
@@ -61,6 +62,7 @@ from belog.storage.interface import (
     Receipt,
     Removal,
     SendReport,
+    Serving,
     Statistics,
     check_batch,
 )
@@ -336,6 +338,10 @@ class KafkaLog(OrderedLog):
         if self._identity is None or self._closed:
             self._check_initialized()
         self._sender.send(key, value, on_report)
+
+    def serving(self) -> AbstractContextManager[Serving]:
+        """See `OrderedLog.serving`."""
+        return self._sender.serving()
 
     def tombstone(self, keys: Sequence[bytes]) -> None:
         """See `OrderedLog.tombstone`. Returns when all are acknowledged.

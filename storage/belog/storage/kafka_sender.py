@@ -9,13 +9,14 @@ import functools
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from typing import Final, cast
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from belog.schemas.errors import BelogError, Closed, LogTruncated, Overloaded, Unavailable
-from belog.storage.interface import SendReport
+from belog.storage.interface import SendReport, Serving
 from belog.storage.kafka_errors import (
     LOGGER,
     as_kafka_error,
@@ -42,6 +43,17 @@ SEND_BUFFER_KBYTES_MAX: Final = 262_144
 
 POLL_S: Final = 0.2
 """Longest wait for reports, seconds, before a look whether the log was closed."""
+
+IDLE_S: Final = 0.2
+"""Pause of the reports' thread while nothing is in flight, seconds: for what else the client has to
+say, such as that all brokers are away."""
+
+CROWD_RECORDS: Final = 1_000
+"""Records in flight from which reports are taken in groups: somebody sends without waiting."""
+
+CROWD_PAUSE_S: Final = 0.002
+"""Pause between such groups, seconds. Taking reports one by one as they come in would make the
+sending thread hand over the interpreter for each."""
 
 CLOSE_S: Final = 5.0
 """Longest wait at close for the reports of what was given up, seconds: they need no network."""
@@ -76,6 +88,9 @@ class Sender:
         self._closed = False
         self._producer: Producer | None = None
         self._thread: threading.Thread | None = None
+        self._polling = threading.Lock()
+        """Held by the one thread that takes reports."""
+        self._sent = threading.Event()
         self.acknowledged = 0
         """Position after the last record that the log acknowledged to this sender."""
 
@@ -102,6 +117,21 @@ class Sender:
                 raise self._refusal(error, known, value) from error
             self._retire(producer, known)
             self._started().produce(self._topic, value, key, PARTITION, on_delivery=report)
+        # Whoever serves looks again before he leaves.
+        if not self._polling.locked():
+            self._sent.set()
+
+    @contextmanager
+    def serving(self) -> Generator[Serving]:
+        """See `OrderedLog.serving`."""
+        if not self._polling.acquire(blocking=False):
+            yield Serving()
+            return
+        offer = _Offer(self._polling, self._sent, lambda: self._producer)
+        try:
+            yield offer
+        finally:
+            offer.release()
 
     def send_run(self, keys: Sequence[bytes], values: Sequence[bytes]) -> SendReport:
         """Send records in order and wait; return the report of the last, or the first error.
@@ -124,6 +154,8 @@ class Sender:
                     else:
                         break
                 sent += 1
+                if sent == 1:
+                    self._sent.set()
         except KafkaException as error:
             known = as_kafka_error(error)
             if known is not None and known.code() == KafkaError._FATAL:  # noqa: SLF001
@@ -189,10 +221,13 @@ class Sender:
         except KafkaException as error:
             LOGGER.warning("no metadata for the producer yet: %s", error)
         while producer is self._producer or len(producer):
-            try:
-                producer.poll(POLL_S)
-            except Exception:  # noqa: BLE001 - a callback's fault; the reports after it must come
-                LOGGER.exception("a report of a send could not be taken")
+            if not len(producer):
+                self._sent.wait(IDLE_S)
+                self._sent.clear()
+            elif len(producer) > CROWD_RECORDS:
+                time.sleep(CROWD_PAUSE_S)
+            with self._polling:
+                _poll(producer, POLL_S if len(producer) else 0)
 
     def _report(self, on_report: OnReport, error: KafkaError | None, message: Message) -> None:
         if error is not None:
@@ -226,6 +261,7 @@ class Sender:
         deadline = time.monotonic() + CLOSE_S
         while len(producer) and time.monotonic() < deadline:
             producer.poll(POLL_S / 4)
+        self._sent.set()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(CLOSE_S)
 
@@ -259,6 +295,46 @@ def send_all(
         )
         raise Unavailable(msg, log=sender.log)
     return reports.reports
+
+
+def _poll(producer: Producer, timeout_s: float) -> None:
+    try:
+        producer.poll(timeout_s)
+    except Exception:  # noqa: BLE001 - a callback's fault; the reports after it must come
+        LOGGER.exception("a report of a send could not be taken")
+
+
+class _Offer(Serving):
+    """The offer of a thread that holds the right to take reports."""
+
+    def __init__(
+        self,
+        polling: threading.Lock,
+        sent: threading.Event,
+        producer: Callable[[], Producer | None],
+    ) -> None:
+        self._polling: threading.Lock | None = polling
+        self._sent = sent
+        self._producer = producer
+
+    def until(self, done: Callable[[], bool], timeout_s: float) -> None:
+        deadline = time.monotonic() + timeout_s
+        producer = self._producer()
+        while self._polling is not None and producer is not None and not done():
+            left = deadline - time.monotonic()
+            # One that was replaced has its own thread, which waits for our turn to end.
+            if left <= 0 or producer is not self._producer():
+                return
+            _poll(producer, min(left, POLL_S))
+
+    def release(self) -> None:
+        if self._polling is None:
+            return
+        polling, self._polling = self._polling, None
+        polling.release()
+        producer = self._producer()
+        if producer is not None and len(producer):
+            self._sent.set()
 
 
 class _Run:

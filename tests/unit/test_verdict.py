@@ -211,8 +211,9 @@ def test_newer_lifecycle_stops_before_anything_is_applied() -> None:
     put(fold, event("v1.partition.observed", n=1))
     before = state_of(fold)
     adopts = event("v1.system.lifecycle_adopted", str(LOG_ID), n=2)
-    with pytest.raises(NewerFormat):
+    with pytest.raises(NewerFormat) as caught:
         put(fold, adopts)
+    assert caught.value.index == 2
     assert state_of(fold) == before
     with pytest.raises(NewerFormat):
         put(Fold(), created(version=2))
@@ -227,8 +228,9 @@ def test_adopting_no_newer_lifecycle_is_void() -> None:
 def test_newer_envelope_stops_before_anything_is_applied() -> None:
     fold = opened()
     before = state_of(fold)
-    with pytest.raises(NewerFormat):
+    with pytest.raises(NewerFormat) as caught:
         put(fold, b"\xc3\x01" + bytes(8) + b"whatever")
+    assert caught.value.index == 1
     wrapped = encode_replica(ReplicaRecord(LOG_ID.bytes, 0, -1, T0, b"\xc3\x01" + bytes(8) + b"x"))
     replica = Fold()
     with pytest.raises(NewerFormat):

@@ -161,22 +161,26 @@ class Fold:
             The outcome, or None for a tombstone.
 
         Raises:
-            NewerFormat: The record needs newer software; nothing was applied.
+            NewerFormat: The record needs newer software; nothing was applied. Names its index.
         """
         value = record.value
         position = record.position
         if value is None:
             self._pass(record)
             return None
-        if value[:10] == REPLICA_HEADER:
-            return self._apply_replica(record, value)
-        if self.is_replica:
-            return self._refuse(record, Void("not_of_replica", "a plain record in a replica"))
         try:
-            event = decode_event(value)
-        except Corrupt as error:
-            return self._refuse(record, Void(_NOT_AN_EVENT, error.message))
-        outcome = self._judge(record, event, value, position, record.created_at)
+            if value[:10] == REPLICA_HEADER:
+                return self._apply_replica(record, value)
+            if self.is_replica:
+                return self._refuse(record, Void("not_of_replica", "a plain record in a replica"))
+            try:
+                event = decode_event(value)
+            except Corrupt as error:
+                return self._refuse(record, Void(_NOT_AN_EVENT, error.message))
+            outcome = self._judge(record, event, value, position, record.created_at)
+        except NewerFormat as error:
+            error.index = position
+            raise
         self.next_position = position + 1
         self.next_idx = position + 1
         return outcome

@@ -26,7 +26,9 @@ if _version_not_supported:
 
 
 class EnhancedCatalogStub(object):
-    """Missing associated documentation comment in .proto file."""
+    """Partitions and builds as they are now, and what happened to them. Answers come from tables that
+    follow the log: as_of_index says how far they were, min_index waits until they are that far.
+    """
 
     def __init__(self, channel):
         """Constructor.
@@ -82,59 +84,70 @@ class EnhancedCatalogStub(object):
 
 
 class EnhancedCatalogServicer(object):
-    """Missing associated documentation comment in .proto file."""
+    """Partitions and builds as they are now, and what happened to them. Answers come from tables that
+    follow the log: as_of_index says how far they were, min_index waits until they are that far.
+    """
 
     def ListJobGraphRuns(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """Lists build requests, the last changed first. One that changes meanwhile moves to the front.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListPartitions(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """Lists partitions in the order of their refs; one that is there all the while is on one page.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def AppendPartitionEvent(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """Appends an event of a partition. Safe to repeat with the same partition_event_id.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetLatestPartitionEvent(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """Returns a partition's last event; NOT_FOUND for one that was never seen.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def QueryPartitionEvents(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """Returns events of partitions in the order that is asked for, and how many there are.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def StreamPartitionEvents(self, request, context):
-        """Sends events from `since` on and then live ones, in order, none missed.
+        """Sends events from `since` on and then live ones, in order, none missed. The initial metadata
+        come at once and say in "belog-since" which index the stream begins at.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RequestPartition(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """Asks for a partition: it is there, somebody makes it, or the caller is to make it.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetActiveBuildStatus(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """Says who makes partitions and who waits for them.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetDependencyGraph(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """Returns what a partition is made from and what is made from it, over all graphs.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -196,7 +209,9 @@ def add_EnhancedCatalogServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class EnhancedCatalog(object):
-    """Missing associated documentation comment in .proto file."""
+    """Partitions and builds as they are now, and what happened to them. Answers come from tables that
+    follow the log: as_of_index says how far they were, min_index waits until they are that far.
+    """
 
     @staticmethod
     def ListJobGraphRuns(request,

@@ -27,7 +27,8 @@ if _version_not_supported:
 
 
 class EventLogServiceStub(object):
-    """Missing associated documentation comment in .proto file."""
+    """The log itself. What an rpc may answer beside its message: see Problem.
+    """
 
     def __init__(self, channel):
         """Constructor.
@@ -58,7 +59,8 @@ class EventLogServiceStub(object):
 
 
 class EventLogServiceServicer(object):
-    """Missing associated documentation comment in .proto file."""
+    """The log itself. What an rpc may answer beside its message: see Problem.
+    """
 
     def Append(self, request, context):
         """Appends one event after validation. Safe to repeat with the same event_id.
@@ -68,20 +70,23 @@ class EventLogServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def AppendBatch(self, request, context):
-        """Appends events in order, with a result for each.
+        """Appends events in order, with a result for each. With at or atomic it is all or none, and fails
+        as a whole.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetEvent(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """Returns one event; NOT_FOUND where there is none.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetStatus(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """Says where the log ends and how far its tables are.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -118,7 +123,8 @@ def add_EventLogServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class EventLogService(object):
-    """Missing associated documentation comment in .proto file."""
+    """The log itself. What an rpc may answer beside its message: see Problem.
+    """
 
     @staticmethod
     def Append(request,

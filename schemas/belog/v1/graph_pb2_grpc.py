@@ -27,7 +27,8 @@ if _version_not_supported:
 
 
 class GraphServiceStub(object):
-    """Missing associated documentation comment in .proto file."""
+    """The feed: who keeps a cursor misses nothing, whatever breaks meanwhile.
+    """
 
     def __init__(self, channel):
         """Constructor.
@@ -48,7 +49,8 @@ class GraphServiceStub(object):
 
 
 class GraphServiceServicer(object):
-    """Missing associated documentation comment in .proto file."""
+    """The feed: who keeps a cursor misses nothing, whatever breaks meanwhile.
+    """
 
     def ListEvents(self, request, context):
         """Returns a page, at once or as soon as there is an event, at the latest after wait_ms.
@@ -58,7 +60,8 @@ class GraphServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def StreamEvents(self, request, context):
-        """Sends pages for ever, in order, none missed; an empty page carries the cursor on.
+        """Sends pages for ever, in order, none missed; an empty page carries the cursor on. Who reads
+        slowly holds up nobody, and is sent larger pages.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -86,7 +89,8 @@ def add_GraphServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class GraphService(object):
-    """Missing associated documentation comment in .proto file."""
+    """The feed: who keeps a cursor misses nothing, whatever breaks meanwhile.
+    """
 
     @staticmethod
     def ListEvents(request,

@@ -26,15 +26,19 @@ from belog.schemas.payload import JsonValue, decode_payload, digest, encode_payl
 from belog.v1 import events_pb2 as pb
 
 __all__ = [
+    "DOUBLE_INTEGER_MAX",
+    "event_from_fields",
     "event_from_wire",
     "event_to_wire",
     "filter_from_wire",
     "filter_to_wire",
     "json_to_message",
+    "meant",
     "message_from_bytes",
     "message_to_json",
     "page_from_wire",
     "page_to_wire",
+    "shown",
     "stored_from_wire",
     "stored_to_wire",
 ]
@@ -82,7 +86,9 @@ def event_to_wire(event: Event, *, with_body: bool = False) -> pb.BuildEvent:
             body = decode_payload(event.payload)
         except Corrupt:
             return message  # of an unknown type: the bytes say all there is to say
-        message.body.update(_shown(body))
+        # Said to be there also where it is empty, so that it can be read without asking.
+        message.body.SetInParent()
+        message.body.update(shown(body))
     return message
 
 
@@ -133,41 +139,87 @@ def event_from_wire(
     if actor is not None and message.actor not in {"", actor}:
         msg = f"the event names {message.actor!r} as its actor, its writer is {actor!r}"
         raise InvalidEvent(msg, hint="leave actor empty")
-    body = _given_body(message)
-    event = new_event(
-        message.event_type,
-        message.subject_id,
-        body,
+    return event_from_fields(
+        event_type=message.event_type,
+        subject_kind=message.subject_kind,
+        subject_id=message.subject_id,
+        actor=message.actor if actor is None else actor,
+        occurred_at=message.occurred_at,
+        body=None if message.payload else _plain(message.body),
+        payload=message.payload,
+        payload_digest=message.payload_digest,
         event_id=event_id
         if event_id is not None and not message.event_id
         else _uuid("event_id", message.event_id),
-        actor=message.actor if actor is None else actor,
-        occurred_at=message.occurred_at,
-        subject_kind=cast("SubjectKind", message.subject_kind) if message.subject_kind else None,
-        caused_by=_uuid("caused_by", message.caused_by) if message.HasField("caused_by") else None,
+        caused_by=message.caused_by if message.HasField("caused_by") else None,
         expected=message.expected if message.HasField("expected") else None,
     )
-    if message.payload and message.payload != event.payload:
+
+
+def event_from_fields(
+    *,
+    event_type: str,
+    subject_kind: str,
+    subject_id: str,
+    actor: str,
+    occurred_at: int,
+    body: Mapping[str, object] | None,
+    payload: bytes,
+    payload_digest: bytes,
+    event_id: bytes,
+    caused_by: str | None,
+    expected: int | None,
+) -> Event:
+    """Return the event that the fields of a message make; see `event_from_wire`.
+
+    Args:
+        event_type: See `BuildEvent`, as the others.
+        subject_kind: Empty where the event type tells it.
+        subject_id: The subject.
+        actor: Who writes.
+        occurred_at: Microseconds since the epoch, UTC.
+        body: As parsed JSON; counts where `payload` is empty.
+        payload: Canonical CBOR, or empty.
+        payload_digest: Of the payload, or empty.
+        event_id: UUID, 16 bytes.
+        caused_by: UUID in its text form.
+        expected: See `BuildEvent`.
+
+    Raises:
+        InvalidEvent: See `event_from_wire`.
+        LimitExceeded: A field or the whole is larger than its bound.
+    """
+    event = new_event(
+        event_type,
+        subject_id,
+        _given_body(payload, body or {}),
+        event_id=event_id,
+        actor=actor,
+        occurred_at=occurred_at,
+        subject_kind=cast("SubjectKind", subject_kind) if subject_kind else None,
+        caused_by=None if caused_by is None else _uuid("caused_by", caused_by),
+        expected=expected,
+    )
+    if payload and payload != event.payload:
         # A field at its default was written out: fine, and what was signed stays what it was.
-        given = message.payload
-        event = msgspec.structs.replace(event, payload=given, payload_digest=digest(given))
-    if message.payload_digest and message.payload_digest != event.payload_digest:
+        event = msgspec.structs.replace(event, payload=payload, payload_digest=digest(payload))
+    if payload_digest and payload_digest != event.payload_digest:
         msg = "payload_digest is not that of the payload"
         raise InvalidEvent(msg)
     return event
 
 
-def _given_body(message: pb.BuildEvent) -> dict[str, JsonValue]:
-    if not message.payload:
-        return {name: _meant(value) for name, value in _plain(message.body).items()}
+def _given_body(payload: bytes, body: Mapping[str, object]) -> dict[str, JsonValue]:
+    if not payload:
+        return {name: meant(value) for name, value in body.items()}
     try:
-        body = decode_payload(message.payload)
+        decoded = decode_payload(payload)
     except Corrupt as error:
         raise InvalidEvent(error.message) from error
-    if encode_payload(body) != message.payload:
+    if encode_payload(decoded) != payload:
         msg = "payload is not canonical CBOR"
         raise InvalidEvent(msg, hint="encode it by RFC 8949, section 4.2.1, or send body")
-    return body
+    return decoded
 
 
 def _plain(struct: Struct) -> dict[str, Any]:
@@ -179,6 +231,7 @@ def _plain(struct: Struct) -> dict[str, Any]:
 
 
 def _uuid(name: str, text: str) -> bytes:
+    """Return the bytes of a UUID in its text form; raises `InvalidEvent`."""
     try:
         return UUID(text).bytes
     except ValueError as error:
@@ -186,12 +239,12 @@ def _uuid(name: str, text: str) -> bytes:
         raise InvalidEvent(msg) from error
 
 
-def _shown(value: JsonValue) -> Any:  # noqa: ANN401 - what Struct takes
-    """Return a value as `Struct` can hold it."""
+def shown(value: JsonValue) -> Any:  # noqa: ANN401 - what Struct takes
+    """Return a value of a payload as `google.protobuf.Struct` can hold it, and JSON show it."""
     if isinstance(value, dict):
-        return {key: _shown(item) for key, item in value.items()}
+        return {key: shown(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_shown(item) for item in value]
+        return [shown(item) for item in value]
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(value, bool):
@@ -204,12 +257,21 @@ def _shown(value: JsonValue) -> Any:  # noqa: ANN401 - what Struct takes
     return value
 
 
-def _meant(value: object) -> JsonValue:
-    """Return a value of a `Struct` as a payload holds it: whole numbers as integers."""
+def meant(value: object) -> JsonValue:
+    """Return a value of a `Struct` as a payload holds it: whole numbers as integers.
+
+    An integer beyond `DOUBLE_INTEGER_MAX` is what a double makes of it.
+    """
     if isinstance(value, dict):
-        return {key: _meant(item) for key, item in cast("dict[str, object]", value).items()}
+        return {key: meant(item) for key, item in cast("dict[str, object]", value).items()}
     if isinstance(value, list):
-        return [_meant(item) for item in cast("list[object]", value)]
+        return [meant(item) for item in cast("list[object]", value)]
+    if type(value) is int and abs(value) > DOUBLE_INTEGER_MAX:
+        try:
+            value = float(value)
+        except OverflowError as error:
+            msg = "body has an integer that no double can hold"
+            raise InvalidEvent(msg) from error
     if isinstance(value, float) and value.is_integer() and abs(value) <= DOUBLE_INTEGER_MAX:
         return int(value)
     return cast("JsonValue", value)
@@ -293,9 +355,19 @@ def json_to_message(plain: Mapping[str, Any], kind: type[M]) -> M:
     try:
         _check_base64(plain)
         return json_format.ParseDict(dict(plain), kind())
-    except (json_format.Error, ValueError, TypeError, AttributeError, RecursionError) as error:
+    except _UNREADABLE as error:
         raise _refusal(kind)(f"{kind.__name__}: {error}") from error
 
+
+_UNREADABLE: Final = (
+    json_format.Error,
+    ValueError,
+    TypeError,
+    AttributeError,
+    OverflowError,
+    RecursionError,
+)
+"""What the library raises for JSON that is not of the message's form."""
 
 _BASE64: Final = re.compile(r"[A-Za-z0-9+/_-]*={0,2}")
 

@@ -1,0 +1,77 @@
+"""The HTTP application of one log: the table of routes, and what each of them does."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from fastapi import FastAPI
+from starlette.routing import Route
+
+from belog.service.access import Access
+from belog.service.http_api import events, partitions, service_routes
+from belog.service.http_api.call import Slots
+from belog.service.http_api.gate import Endpoint, Gate, Handler
+from belog.service.http_api.route_table import RouteEntry, RouteTable
+from belog.service.http_api.routes import ROUTES
+from belog.service.http_api.settings import HttpSettings
+from belog.service.instance import Instance
+
+__all__ = ["HANDLERS", "add_route", "make_app"]
+
+HANDLERS: Final[Mapping[tuple[str, str], Handler]] = {
+    ("POST", "/events"): events.append_events,
+    ("GET", "/events"): events.list_events,
+    ("GET", "/events/{index}"): events.get_event,
+    ("GET", "/partitions/{ref}"): partitions.get_partition,
+    ("GET", "/status"): service_routes.get_status,
+    ("GET", "/healthz"): service_routes.get_health,
+    ("GET", "/readyz"): service_routes.get_readiness,
+}
+"""What each route of the table does."""
+
+
+def make_app(instance: Instance, access: Access, settings: HttpSettings | None = None) -> FastAPI:
+    """Return the application; it serves an instance that is open by the time of the first request.
+
+    Args:
+        instance: Whose log it is; stays the caller's.
+        access: Who may do what.
+        settings: The bounds.
+
+    Further routes are added with `add_route`; the paths of the table are taken.
+    """
+    settings = settings or HttpSettings()
+    app = FastAPI(title=settings.title, openapi_url=None, docs_url=None, redoc_url=None)
+    app.router.redirect_slashes = False
+    table = RouteTable(())
+    app.state.table = table
+    app.state.written = events.Written()
+    app.state.slots = slots = Slots(settings.waiters_max)
+    app.add_middleware(
+        Gate,
+        instance=instance,
+        access=access,
+        settings=settings,
+        table=table,
+        slots=slots,
+    )
+    # Paths without names first: the router takes the first that fits.
+    for entry in sorted(ROUTES, key=lambda entry: "{" in entry.path):
+        if (entry.method, entry.path) in HANDLERS:
+            add_route(app, entry, HANDLERS[entry.method, entry.path])
+    return app
+
+
+def add_route(app: FastAPI, entry: RouteEntry, handler: Handler) -> None:
+    """Let one more route in; before the application is used.
+
+    Args:
+        app: From `make_app`.
+        entry: Who may call it, and what OpenAPI says of it.
+        handler: What it does.
+
+    Raises:
+        InvalidInput: It is there already.
+    """
+    app.state.table.add(entry)
+    # An application and not a function, so that the framework adds nothing around it.
+    app.router.routes.append(Route(entry.path, Endpoint(handler), methods=[entry.method]))

@@ -33,7 +33,7 @@ class ProcessPart:
         self.exits: list[int] = []
         """Exit codes of earlier lives."""
         self._command = [sys.executable, *command]
-        self._env = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", **env}
+        self._env = {**os.environ, **env}
         self._process: subprocess.Popen[bytes] | None = None
 
     @property

@@ -99,7 +99,8 @@ class Shape:
     death: float
     worker: bool
     sink: bool
-    readers: bool = True
+    readers: tuple[str, ...] = ("follow", "read", "tables")
+    """Modes of `tests.chaos.follower`, a process each."""
     calls_max: int = 1_200
     pause_s: float = 0.004
 
@@ -245,26 +246,23 @@ def _processes(system: System, env: Mapping[str, str]) -> list[ProcessPart]:
         )
         argument = graph_process.argument_of(config)
         add(name, "writer", "-m", "tests.chaos.graph_process", argument)
-    modes: tuple[tuple[str, tuple[str, ...]], ...] = (
-        ("follow", ()),
-        ("read", READ_TYPES),
-        ("tables", ()),
-    )
-    for mode, types in modes if shape.readers else ():
+    for mode in shape.readers:
         reader = follower.FollowerConfig(
             uri,
             f"reader-{mode}",
             str(system.journals),
             mode,
-            types,
+            types=READ_TYPES if mode == "read" else (),
             rows_file=str(system.rows_file),
         )
-        add(f"reader-{mode}", "reader", "-m", "tests.chaos.follower", follower.argument_of(reader))
+        add(reader.name, "reader", "-m", "tests.chaos.follower", follower.argument_of(reader))
     if deployment.tables_uri is not None:
         settings = ["--session-timeout-s", str(SESSION_S)] if shape.backend == "kafka" else []
         where = ["--log", uri, "--tables", deployment.tables_uri]
         add("worker", "worker", "-c", BELOG, "worker", *where, *settings)
     if deployment.replica_uri is not None:
         command = ["sink", "--from", uri, "--to", deployment.replica_uri]
+        # What is too large for the replica is left out of it openly, and the rest flows.
+        command += ["--dead-letter", str(folder / "dead-letters")]
         add("sink", "sink", "-c", BELOG, *command)
     return made

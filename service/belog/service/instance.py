@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack, ExitStack
@@ -105,6 +106,9 @@ class Instance:
         calls: Where blocking calls run.
         refusals: Appends that were refused lately.
         observer: Who is told what happens.
+        which: Headers of answers that say which log this is, and which run of a service. A client
+            that goes on from a cursor looks whether it is still the same log when the run is
+            another one.
     """
 
     log: EventLog
@@ -116,6 +120,7 @@ class Instance:
     calls: Calls
     refusals: Refusals
     observer: Observer
+    which: Sequence[tuple[bytes, bytes]]
 
     def __init__(self, settings: InstanceSettings, observer: Observer | None = None) -> None:
         """Open nothing yet; `async with` does.
@@ -190,6 +195,10 @@ class Instance:
                 LOGGER.info("created log %s at %s", self.identity.log_id, self.log.name)
             else:
                 self.identity = open_existing(self.log)
+            self.which = (
+                (b"belog-log-id", str(self.identity.log_id).encode()),
+                (b"belog-process", os.urandom(8).hex().encode()),
+            )
             store = None
             if settings.snapshots is not None:
                 store = SnapshotStore(settings.snapshots, keep=settings.snapshots_kept)

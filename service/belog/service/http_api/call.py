@@ -244,6 +244,7 @@ class Call:
         """Send a whole answer, compressed where the client takes that and it is worth it."""
         body = answer.body
         headers = [(b"content-type", answer.content_type), *answer.headers]
+        headers += self.instance.which
         if answer.as_of is not None:
             headers.append((b"belog-as-of", b"%d" % answer.as_of))
         if len(body) >= COMPRESS_BYTES_MIN:

@@ -168,6 +168,7 @@ REFUSED = [
     ("origins = 1", {}, "unknown section origins"),
     ("server = 1", {}, "server is a table"),
     ("[server]\nport = 'x'", {}, "server.port: Expected `int`, got `str` .file belog.toml."),
+    ("[server]\nport = '1'", {}, "server.port: Expected `int`, got `str`"),
     ("[server]\nport = 65536", {}, "server.port: Expected `int` <= 65535"),
     ("[server]\nallow_open = 'yes'", {}, "server.allow_open: Expected `bool`"),
     ("[server]\npage_events_max = 10001", {}, "page_events_max: Expected `int` <= 10000"),
@@ -322,7 +323,8 @@ def test_without_tokens_this_machine_is_served_and_told(host: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "host", ["0.0.0.0", "::", "192.168.1.2", "belog.example", "::ffff:1.2.3.4", "", "localhost."]
+    "host",
+    ["0.0.0.0", "::", "192.168.1.2", "belog.example", "::ffff:1.2.3.4", "", "localhost."],  # noqa: S104 - refused
 )
 def test_without_tokens_others_are_refused_unless_asked_for(host: str) -> None:
     with pytest.raises(InvalidConfiguration, match="without tokens"):

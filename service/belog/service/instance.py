@@ -29,6 +29,7 @@ from belog.service.feed import Feed
 from belog.service.observer import AppendTiming, Observer, component_of
 from belog.service.opening import attach_snapshots, check_same_log
 from belog.service.snapshots import snapshot_taken
+from belog.service.upstreams import Upstreams
 from belog.storage import EventLog, LogIdentity, open_log
 from belog.storage.interface import LogEnd, Receipt
 from belog.storage.opening import open_existing
@@ -109,6 +110,7 @@ class Instance:
         which: Headers of answers that say which log this is, and which run of a service. A client
             that goes on from a cursor looks whether it is still the same log when the run is
             another one.
+        upstreams: Other instances that own partitions, where there are any.
     """
 
     log: EventLog
@@ -121,6 +123,7 @@ class Instance:
     refusals: Refusals
     observer: Observer
     which: Sequence[tuple[bytes, bytes]]
+    upstreams: Upstreams | None = None
 
     def __init__(self, settings: InstanceSettings, observer: Observer | None = None) -> None:
         """Open nothing yet; `async with` does.

@@ -6,7 +6,6 @@ from typing import Any, Final
 import msgspec
 
 from belog.processors.rows import PartitionRow
-from belog.schemas.errors import Corrupt
 from belog.schemas.events import Manifest
 
 __all__ = ["STATUS_NAMES", "manifest_fields", "partition_fields", "status_name"]
@@ -44,8 +43,8 @@ def partition_fields(row: PartitionRow) -> Fields:
     }
     if data is not None:
         fields["available_index"] = str(data.index)
-        if data.manifest is not None:
-            fields["manifest"] = manifest_fields(data.manifest)
+        if data.manifest is not None and (manifest := manifest_fields(data.manifest)) is not None:
+            fields["manifest"] = manifest
     return fields
 
 
@@ -60,17 +59,16 @@ def _reason(row: PartitionRow) -> str:
 _MANIFEST: Final = msgspec.json.Decoder(Manifest)
 
 
-def manifest_fields(manifest: str) -> Fields:
+def manifest_fields(manifest: str) -> Fields | None:
     """Return the `PartitionManifest` of a manifest as the tables keep it.
 
-    Raises:
-        Corrupt: It is none.
+    Returns:
+        None for one of newer or other software that is not of the form; its event has it all.
     """
     try:
         given = _MANIFEST.decode(manifest)
-    except msgspec.MsgspecError as error:
-        msg = f"a manifest in the tables cannot be read: {error}"
-        raise Corrupt(msg) from error
+    except msgspec.MsgspecError:
+        return None
     fields: Fields = {
         "outputs": given.outputs,
         "inputs": [

@@ -16,8 +16,8 @@ __all__ = ["migrate"]
 
 
 def migrate(
-    origin: Annotated[str, typer.Option("--from", metavar="URI", help="The log to copy.")],
-    target: Annotated[str, typer.Option("--to", metavar="URI", help="Where to; empty at first.")],
+    origin: options.FromOption,
+    target: options.ToOption,
     *,
     until: Annotated[
         str | None,

@@ -84,8 +84,8 @@ def demo(
 
 
 def sink(
-    origin: Annotated[str, typer.Option("--from", metavar="URI", help="The log to replicate.")],
-    target: Annotated[str, typer.Option("--to", metavar="URI", help="The replica.")],
+    origin: options.FromOption,
+    target: options.ToOption,
     *,
     once: Annotated[bool, typer.Option("--once", help="Replicate what is there, and end.")] = False,
     dead_letter: Annotated[
@@ -116,7 +116,11 @@ def worker(
     tables: Annotated[
         str,
         typer.Option(
-            "--tables", envvar="BELOG__TABLES__URI", metavar="URI", help="redis://host:port/db"
+            "--tables",
+            envvar="BELOG__TABLES__URI",
+            metavar="URI",
+            callback=options.connected,
+            help="redis://host:port/db",
         ),
     ],
     *,
@@ -141,7 +145,13 @@ def worker(
         ),
     ] = SNAPSHOT_EVERY_EVENTS,
     keep: Annotated[
-        int, typer.Option("--keep", min=1, help="Remove older snapshots than so many.")
+        int,
+        typer.Option(
+            "--keep",
+            envvar="BELOG__SNAPSHOTS__KEPT",
+            min=1,
+            help="Remove older snapshots than so many.",
+        ),
     ] = SNAPSHOTS_KEPT,
 ) -> None:
     """Keep the tables in Redis up with a log, until stopped.
@@ -263,10 +273,21 @@ def verify(
     log: options.LogOption,
     tables: Annotated[
         str | None,
-        typer.Option("--tables", metavar="URI", help="Compare these tables with the log."),
+        typer.Option(
+            "--tables",
+            metavar="URI",
+            callback=options.connected,
+            help="Compare these tables with the log.",
+        ),
     ] = None,
     replica: Annotated[
-        str | None, typer.Option("--replica", metavar="URI", help="Compare this replica too.")
+        str | None,
+        typer.Option(
+            "--replica",
+            metavar="URI",
+            callback=options.connected,
+            help="Compare this replica too.",
+        ),
     ] = None,
     *,
     snapshot: Annotated[

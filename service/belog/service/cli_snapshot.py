@@ -33,7 +33,13 @@ def snapshot(
     snapshots: SnapshotsFolder,
     *,
     keep: Annotated[
-        int, typer.Option("--keep", min=1, help="Remove older ones than so many of this log.")
+        int,
+        typer.Option(
+            "--keep",
+            envvar="BELOG__SNAPSHOTS__KEPT",
+            min=1,
+            help="Remove older ones than so many of this log.",
+        ),
     ] = SNAPSHOTS_KEPT,
     actor: Annotated[
         str, typer.Option("--actor", envvar="BELOG__PRODUCER__ACTOR", help="Who takes it.")

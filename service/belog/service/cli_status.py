@@ -27,12 +27,7 @@ READY_PAUSE_S: Final = 0.1
 
 def status(
     log: options.LogOption,
-    tables: Annotated[
-        str | None,
-        typer.Option(
-            "--tables", envvar="BELOG__TABLES__URI", metavar="URI", help="redis://host:port/db"
-        ),
-    ] = None,
+    tables: options.WorkedTablesOption = None,
     *,
     root: Annotated[
         bool, typer.Option("--root", help="With the Merkle root; reads the log.")
@@ -68,7 +63,7 @@ def status(
         if root:
             end = opened.end()
             shown |= {"next_idx": end.next_idx, "root": end.root.hex()}
-        if tables is not None:
+        if tables is not None and tables != "memory:":
             with reader_of(tables) as reader:
                 check_same_log(reader, opened)
                 if ready:

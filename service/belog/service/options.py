@@ -14,14 +14,17 @@ from belog.service.uris import connected_uri
 
 __all__ = [
     "DagFiles",
+    "FromOption",
     "InstanceOption",
     "JsonOption",
     "LimitOption",
     "LogOption",
     "SnapshotsOption",
     "TablesOption",
+    "ToOption",
     "UntilOccurredOption",
     "UntilOption",
+    "WorkedTablesOption",
     "bound_of",
     "connected",
     "event_filter",
@@ -87,6 +90,21 @@ UntilOccurredOption = Annotated[
 JsonOption = Annotated[
     bool, typer.Option("--json", help="One JSON object a line instead of text for people.")
 ]
+WorkedTablesOption = Annotated[
+    str | None,
+    typer.Option(
+        "--tables",
+        envvar="BELOG__TABLES__URI",
+        metavar="URI",
+        callback=connected,
+        show_default=False,
+        help="redis://host:port/db",
+    ),
+]
+FromOption = Annotated[
+    str, typer.Option("--from", metavar="URI", callback=connected, help="The log to copy.")
+]
+ToOption = Annotated[str, typer.Option("--to", metavar="URI", callback=connected, help="Where to.")]
 InstanceOption = Annotated[
     str,
     typer.Option(

@@ -5,16 +5,18 @@
 #   make test    all tests; obtains Kafka, Redis and PostgreSQL first (scripts/servers)
 #   make check   what CI does: format, lint, types, import direction, then the tests
 #   make bench   the benchmarks, against real servers
+#   make soak    chaos runs for an hour, over all backends: SOAK_ARGS="--hours 8"
 #   make clean   removes what the others made
 #
 # PYTEST_ARGS goes to pytest: make test PYTEST_ARGS="tests/unit -k layout"
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := check
-.PHONY: demo test check lint bench clean servers
+.PHONY: demo test check lint bench soak clean servers
 
 BIN := .venv/bin
 PYTEST_ARGS ?=
+SOAK_ARGS ?= --hours 1
 
 demo: .venv/core.stamp
 	$(BIN)/belog demo
@@ -34,6 +36,9 @@ check: .venv/dev.stamp servers
 
 bench: .venv/dev.stamp servers
 	$(BIN)/python -m benchmarks
+
+soak: .venv/dev.stamp servers
+	$(BIN)/python -m tests.chaos soak $(SOAK_ARGS)
 
 servers:
 	scripts/servers

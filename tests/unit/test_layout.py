@@ -26,6 +26,8 @@ CLIENTS = {
     "psycopg_pool": "belog.storage.postgres*",
     "deltalake": "belog.storage.delta*",
     "arro3": "belog.storage.delta*",
+    "prometheus_client": "belog.service.metrics*",
+    "opentelemetry": "belog.service.tracing",
 }
 """Which modules may import a third-party client: its adapter and no other."""
 

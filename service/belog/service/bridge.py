@@ -123,7 +123,7 @@ class AppendQueue:
 
         Args:
             producer: Of a log that is open.
-            observer: Told of each group, in the threads.
+            observer: Told of each group, in the loop.
         """
         self._producer = producer
         self._observer = observer or Observer()
@@ -208,9 +208,16 @@ class AppendQueue:
             written_at = time.monotonic()
             for request in group:
                 request.taken_at, request.written_at = taken_at, written_at
-            self._loop.call_soon_threadsafe(_answer, group, outcomes)
-            count = sum(len(request.events) for request in group)
-            self._observer.group_written(count, written_at - taken_at)
+            self._loop.call_soon_threadsafe(self._answer, group, outcomes, written_at - taken_at)
+
+    def _answer(
+        self,
+        group: Sequence[_Request],
+        outcomes: Sequence[Results | Exception],
+        seconds: float,
+    ) -> None:
+        _answer(group, outcomes)
+        self._observer.group_written(sum(len(request.events) for request in group), seconds)
 
     def _next_group(self) -> list[_Request]:
         """Wait for requests; return those that go together, nothing when closed and empty."""

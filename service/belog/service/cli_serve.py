@@ -1,8 +1,6 @@
 """The command that serves a log over HTTP and gRPC."""
 
-import logging
 import os
-import sys
 from typing import Annotated
 
 import typer
@@ -80,7 +78,6 @@ def serve(
         os.environ,
         named=config,
     )
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(message)s")
     try:
         from belog.service.serving import serve_configured  # noqa: PLC0415 - an extra
     except ImportError as error:

@@ -52,7 +52,7 @@ class Observer:
         """
 
     def group_written(self, events: int, seconds: float) -> None:
-        """Take note of events that were judged and written together. In an appender's thread.
+        """Take note of events that were judged and written together. In the loop.
 
         Args:
             events: How many, of one or several requests.

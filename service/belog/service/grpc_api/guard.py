@@ -1,7 +1,7 @@
 """What stands before every rpc: who calls and whether he may, how many call, how errors look."""
 
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from contextvars import ContextVar
 from typing import Any, Final, NoReturn, Protocol, TypeAlias, cast
@@ -13,14 +13,28 @@ from google.rpc.status_pb2 import Status
 from belog.schemas.errors import BelogError, Forbidden, InvalidInput, Overloaded, status_of
 from belog.service.access import Grant
 from belog.service.grpc_api.rules import RULES, Rule
+from belog.service.instance import Instance
+from belog.service.structured_logs import bind
 from belog.service.wire_answers import problem_to_wire
 
-__all__ = ["DETAILS_KEY", "Authenticator", "Context", "Guard", "current_grant"]
+__all__ = [
+    "DETAILS_KEY",
+    "SINCE_KEY",
+    "Authenticator",
+    "Context",
+    "Guard",
+    "current_grant",
+    "send_start",
+    "which_log",
+]
 
 LOGGER: Final = logging.getLogger("belog.service.grpc")
 
 DETAILS_KEY: Final = "grpc-status-details-bin"
 """Trailing metadata that holds a `google.rpc.Status`, by gRPC's convention for rich errors."""
+
+SINCE_KEY: Final = "belog-since"
+"""Initial metadata of a stream: the first index that it looks at."""
 
 PROBLEM_TEXT_CHARS_MAX: Final = 500
 """Most characters of a message, a hint or a subject where a problem is large: peers refuse metadata
@@ -50,6 +64,22 @@ def current_grant() -> Grant:
     return _GRANT.get()
 
 
+def which_log(instance: Instance) -> tuple[tuple[str, str], ...]:
+    """Return the metadata that say which log answers, and which run of a service."""
+    return tuple((name.decode(), value.decode()) for name, value in instance.which)
+
+
+async def send_start(context: Context, instance: Instance, since_idx: int) -> None:
+    """Send the initial metadata of a stream, so that its reader knows that it has begun.
+
+    Args:
+        context: The call's.
+        instance: Of the log.
+        since_idx: First index that the stream looks at.
+    """
+    await context.send_initial_metadata((*which_log(instance), (SINCE_KEY, str(since_idx))))
+
+
 class Guard(grpc.aio.ServerInterceptor):
     """Lets in who may come. Belongs to one event loop.
 
@@ -60,9 +90,18 @@ class Guard(grpc.aio.ServerInterceptor):
         streams: How many streams are under way.
     """
 
-    def __init__(self, access: Authenticator, *, streams_max: int) -> None:
-        """Ask these tokens, and let so many streams be under way."""
+    def __init__(
+        self, access: Authenticator, *, streams_max: int, metadata: Sequence[tuple[str, str]] = ()
+    ) -> None:
+        """Ask these tokens, and let so many streams be under way.
+
+        Args:
+            access: Knows the tokens.
+            streams_max: Streams at once.
+            metadata: To send after every answer.
+        """
         self.streams = 0
+        self._metadata = tuple(metadata)
         self._access = access
         self._streams_max = streams_max
 
@@ -93,6 +132,7 @@ class Guard(grpc.aio.ServerInterceptor):
     ) -> Callable[[bytes, Context], Awaitable[Message]]:
         async def guarded(data: bytes, context: Context) -> Message:
             try:
+                context.set_trailing_metadata(self._metadata)
                 return await behaviour(self._admit(rule, parse, data, context), context)
             except Exception as error:  # noqa: BLE001 - answered, and logged where nobody foresaw it
                 await _refuse(context, error)
@@ -131,6 +171,7 @@ class Guard(grpc.aio.ServerInterceptor):
             msg = "nobody may call this: it has no rule"
             raise Forbidden(msg)
         grant = self._access.authenticate(_token(context))
+        bind(actor=grant.actor or None)
         grant.require(rule.role)
         try:
             request = parse(data)
@@ -156,6 +197,7 @@ async def _refuse(context: Context, error: Exception) -> NoReturn:
     if not isinstance(error, BelogError):
         LOGGER.error("an rpc failed", exc_info=error)
         await context.abort(grpc.StatusCode.INTERNAL, "the service failed; its log says why")
+    bind(error=error)
     code = grpc.StatusCode[status_of(error).grpc]
     problem = problem_to_wire(error)
     if problem.ByteSize() > PROBLEM_BYTES_MAX:

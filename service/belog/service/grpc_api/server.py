@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from typing import Any, Final, cast
 
 import grpc
@@ -12,7 +13,7 @@ from belog.schemas.errors import BelogError, InvalidInput
 from belog.service.grpc_api.catalog import EnhancedCatalog
 from belog.service.grpc_api.event_log import EventLogService
 from belog.service.grpc_api.graph import GraphService
-from belog.service.grpc_api.guard import Authenticator, Guard
+from belog.service.grpc_api.guard import Authenticator, Guard, which_log
 from belog.service.grpc_api.settings import (
     CLIENT_PING_S,
     KEEPALIVE_S,
@@ -91,6 +92,8 @@ async def start_grpc(
     instance: Instance,
     access: Authenticator,
     settings: GrpcSettings,
+    *,
+    watching: Sequence[grpc.aio.ServerInterceptor] = (),
 ) -> GrpcServer:
     """Serve an open instance over gRPC; it answers on return.
 
@@ -98,13 +101,14 @@ async def start_grpc(
         instance: Open, on this loop; stays the caller's to stop and to close.
         access: Whose tokens are good for what.
         settings: Where, and the limits.
+        watching: Interceptors that see every call before anybody else.
 
     Raises:
         InvalidInput: The address cannot be had.
     """
-    guard = Guard(access, streams_max=settings.streams_max)
+    guard = Guard(access, streams_max=settings.streams_max, metadata=which_log(instance))
     server = grpc.aio.server(
-        interceptors=(guard,),
+        interceptors=(*watching, guard),
         options=_options(settings),
         maximum_concurrent_rpcs=settings.rpcs_max,
     )

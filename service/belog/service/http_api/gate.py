@@ -29,6 +29,7 @@ from belog.service.http_api.parameters import path_text
 from belog.service.http_api.route_table import Found, Reach, RouteEntry, RouteTable
 from belog.service.http_api.settings import HEADER_BYTES_MAX, URL_BYTES_MAX, HttpSettings
 from belog.service.instance import Instance
+from belog.service.structured_logs import bind
 
 __all__ = ["Endpoint", "Gate", "Handler"]
 
@@ -63,6 +64,7 @@ class Endpoint:
         except Refused as refused:
             answer = refused.answer
         except BelogError as error:
+            bind(error=error)
             answer = problem(error)
             if answer.status >= 500 and not error.retriable:
                 LOGGER.exception("%s %s failed", scope["method"], call.entry.path)
@@ -106,13 +108,16 @@ class Gate:
             return
         try:
             found, entry = self._route(scope)
+            bind(route=entry.path)
             grant = self._grant(scope, entry)
+            bind(actor=grant.actor or None)
             _check_body_type(scope, entry)
             await self._check_reach(grant, entry, found)
         except Refused as refused:
             await _send_answer(send, refused.answer)
             return
         except BelogError as error:
+            bind(error=error)
             await _send_answer(send, problem(error))
             return
         except Exception:

@@ -50,6 +50,22 @@ from belog.storage.verify import verify_log
 
 __all__ = ["demo", "replay", "sink", "verify", "worker"]
 
+VerifiedTables = Annotated[
+    str | None,
+    typer.Option(
+        "--tables",
+        metavar="URI",
+        callback=options.connected,
+        help="Compare these tables with the log.",
+    ),
+]
+VerifiedReplica = Annotated[
+    str | None,
+    typer.Option(
+        "--replica", metavar="URI", callback=options.connected, help="Compare this replica too."
+    ),
+]
+
 
 @contextmanager
 def stop_on_signal() -> Generator[threading.Event]:
@@ -271,24 +287,8 @@ def _put_counts(tables: TableReader, *, as_json: bool) -> None:
 
 def verify(
     log: options.LogOption,
-    tables: Annotated[
-        str | None,
-        typer.Option(
-            "--tables",
-            metavar="URI",
-            callback=options.connected,
-            help="Compare these tables with the log.",
-        ),
-    ] = None,
-    replica: Annotated[
-        str | None,
-        typer.Option(
-            "--replica",
-            metavar="URI",
-            callback=options.connected,
-            help="Compare this replica too.",
-        ),
-    ] = None,
+    tables: VerifiedTables = None,
+    replica: VerifiedReplica = None,
     *,
     snapshot: Annotated[
         str | None,

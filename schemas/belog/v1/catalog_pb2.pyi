@@ -399,7 +399,7 @@ class ListPartitionsResponse(_message.Message):
     def __init__(self, partitions: _Optional[_Iterable[_Union[Partition, _Mapping]]] = ..., next_page_token: _Optional[str] = ..., as_of_index: _Optional[int] = ...) -> None: ...
 
 class Partition(_message.Message):
-    __slots__ = ("partition_ref", "status", "index", "updated_at", "job_graph_run_id", "job_run_id", "requesting_clients", "available_index", "available_from_run", "manifest", "reason")
+    __slots__ = ("partition_ref", "status", "index", "updated_at", "job_graph_run_id", "job_run_id", "requesting_clients", "available_index", "available_from_run", "manifest", "reason", "has_data", "job_label", "upstream_deps", "requested_at", "available_at", "joined_runs", "delegated_to_log", "delegated_to_run_id", "cause_partition", "message")
     PARTITION_REF_FIELD_NUMBER: _ClassVar[int]
     STATUS_FIELD_NUMBER: _ClassVar[int]
     INDEX_FIELD_NUMBER: _ClassVar[int]
@@ -411,6 +411,16 @@ class Partition(_message.Message):
     AVAILABLE_FROM_RUN_FIELD_NUMBER: _ClassVar[int]
     MANIFEST_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    HAS_DATA_FIELD_NUMBER: _ClassVar[int]
+    JOB_LABEL_FIELD_NUMBER: _ClassVar[int]
+    UPSTREAM_DEPS_FIELD_NUMBER: _ClassVar[int]
+    REQUESTED_AT_FIELD_NUMBER: _ClassVar[int]
+    AVAILABLE_AT_FIELD_NUMBER: _ClassVar[int]
+    JOINED_RUNS_FIELD_NUMBER: _ClassVar[int]
+    DELEGATED_TO_LOG_FIELD_NUMBER: _ClassVar[int]
+    DELEGATED_TO_RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    CAUSE_PARTITION_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
     partition_ref: str
     status: PartitionStatus
     index: int
@@ -422,4 +432,14 @@ class Partition(_message.Message):
     available_from_run: str
     manifest: PartitionManifest
     reason: str
-    def __init__(self, partition_ref: _Optional[str] = ..., status: _Optional[_Union[PartitionStatus, str]] = ..., index: _Optional[int] = ..., updated_at: _Optional[int] = ..., job_graph_run_id: _Optional[str] = ..., job_run_id: _Optional[str] = ..., requesting_clients: _Optional[_Iterable[str]] = ..., available_index: _Optional[int] = ..., available_from_run: _Optional[str] = ..., manifest: _Optional[_Union[PartitionManifest, _Mapping]] = ..., reason: _Optional[str] = ...) -> None: ...
+    has_data: bool
+    job_label: str
+    upstream_deps: _containers.RepeatedScalarFieldContainer[str]
+    requested_at: int
+    available_at: int
+    joined_runs: _containers.RepeatedScalarFieldContainer[str]
+    delegated_to_log: str
+    delegated_to_run_id: str
+    cause_partition: str
+    message: str
+    def __init__(self, partition_ref: _Optional[str] = ..., status: _Optional[_Union[PartitionStatus, str]] = ..., index: _Optional[int] = ..., updated_at: _Optional[int] = ..., job_graph_run_id: _Optional[str] = ..., job_run_id: _Optional[str] = ..., requesting_clients: _Optional[_Iterable[str]] = ..., available_index: _Optional[int] = ..., available_from_run: _Optional[str] = ..., manifest: _Optional[_Union[PartitionManifest, _Mapping]] = ..., reason: _Optional[str] = ..., has_data: bool = ..., job_label: _Optional[str] = ..., upstream_deps: _Optional[_Iterable[str]] = ..., requested_at: _Optional[int] = ..., available_at: _Optional[int] = ..., joined_runs: _Optional[_Iterable[str]] = ..., delegated_to_log: _Optional[str] = ..., delegated_to_run_id: _Optional[str] = ..., cause_partition: _Optional[str] = ..., message: _Optional[str] = ...) -> None: ...

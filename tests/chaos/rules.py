@@ -20,7 +20,9 @@ from fastavro.schema import fingerprint, to_parsing_canonical_form
 
 __all__ = [
     "DIAGRAMS",
+    "ENVELOPE_HEADER",
     "OWNERLESS",
+    "PARSED",
     "UNDER_WAY",
     "Accepted",
     "Fields",
@@ -149,7 +151,7 @@ def _header(schema: dict[str, Any]) -> bytes:
 
 ENVELOPE_HEADER = _header(_ENVELOPE)
 REPLICA_HEADER = _header(_REPLICA)
-_PARSED = {
+PARSED = {
     ENVELOPE_HEADER: fastavro.parse_schema(_ENVELOPE),
     REPLICA_HEADER: fastavro.parse_schema(_REPLICA),
 }
@@ -210,7 +212,7 @@ def _decoded(value: bytes, header: bytes) -> dict[str, Any] | None:
     stream = io.BytesIO(value)
     stream.seek(10)
     try:
-        fields: Any = fastavro.schemaless_reader(stream, _PARSED[header], None)
+        fields: Any = fastavro.schemaless_reader(stream, PARSED[header], None)
     except Exception:  # noqa: BLE001 - fastavro raises whatever the bytes lead it into
         return None
     return None if stream.read(1) else fields

@@ -1,6 +1,7 @@
 """Every rpc, as a user's program calls it, against a real server over SQLite."""
 
 import uuid
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -483,7 +484,71 @@ def test_a_graph_goes_both_ways(client: Stubs, prefix: str) -> None:
     assert code == Code.INVALID_ARGUMENT
 
 
+def ask(client: Stubs, ref: str, **options: Untyped) -> catalog_pb2.RequestResult:
+    request = catalog_pb2.RequestPartitionRequest(
+        partition_ref=ref, client_id="carol", options=options
+    )
+    found: catalog_pb2.RequestResult = client.catalog.RequestPartition(request, timeout=CALL_S)
+    return found
+
+
+def test_of_all_who_ask_at_once_one_is_to_make_it(client: Stubs, prefix: str) -> None:
+    request = catalog_pb2.RequestPartitionRequest(
+        partition_ref=prefix, options={"allow_delegation": True}
+    )
+    calls = [client.catalog.RequestPartition.future(request, timeout=CALL_S) for _ in range(30)]
+    answers = [call.result() for call in calls]
+    kinds = Counter(answer.WhichOneof("result") for answer in answers)
+    assert kinds == {"building": 1, "delegated": 29}
+    builds = {getattr(a, a.WhichOneof("result")).job_graph_run_id for a in answers}
+    assert len(builds) == 1
+
+
+def test_a_request_is_answered_by_what_became_of_the_attempt(client: Stubs, prefix: str) -> None:
+    mine = ask(client, prefix, allow_delegation=True).building
+    assert mine.partition_ref == prefix
+    code, problem = refusal(lambda: ask(client, prefix))
+    assert (code, problem.code) == (Code.FAILED_PRECONDITION, "not_owner")
+    assert problem.owner == mine.job_graph_run_id
+
+    request = catalog_pb2.RequestPartitionRequest(
+        partition_ref=prefix, options={"allow_delegation": True, "timeout_seconds": 30}
+    )
+    waiting = client.catalog.RequestPartition.future(request, timeout=CALL_S)
+    build = {"build_request_id": mine.job_graph_run_id}
+    for name in ("scheduled", "building"):
+        append(client, f"v1.partition.{name}", prefix, **build)
+    manifest: Any = {"row_count": 3}
+    index = append(client, "v1.partition.available", prefix, **build, manifest=manifest)
+    answer = waiting.result().available
+    assert (answer.index, answer.manifest.row_count) == (index, 3)
+    status = client.log.GetStatus(event_log_pb2.GetStatusRequest(), timeout=CALL_S)
+    assert answer.log_id == status.log_id
+    assert ask(client, prefix).available == answer
+
+
+@pytest.mark.parametrize("timeout_seconds", [-1.0, float("nan"), float("-inf")])
+def test_a_request_that_cannot_be_waited_for(
+    client: Stubs, prefix: str, timeout_seconds: float
+) -> None:
+    code, _ = refusal(lambda: ask(client, prefix, timeout_seconds=timeout_seconds))
+    assert code == Code.INVALID_ARGUMENT
+
+
 # --- what all have in common
+
+
+def test_every_answer_says_which_log_it_is_from(client: Stubs, prefix: str) -> None:
+    append(client, "v1.partition.observed", prefix)
+    request = event_log_pb2.GetStatusRequest()
+    status, call = client.log.GetStatus.with_call(request, timeout=CALL_S)
+    told = dict(call.trailing_metadata())
+    assert told["belog-log-id"] == status.log_id
+    stream = client.graph.StreamEvents(graph_pb2.StreamEventsRequest(), timeout=CALL_S)
+    begun = dict(stream.initial_metadata())
+    assert (begun["belog-log-id"], begun["belog-since"]) == (status.log_id, "0")
+    assert begun["belog-process"] == told["belog-process"]
+    stream.cancel()
 
 
 def test_answers_are_the_same_through_json_and_back(client: Stubs, prefix: str) -> None:

@@ -12,16 +12,18 @@ from belog.schemas.errors import BelogError, Conflict, InvalidFilter
 from belog.schemas.events import Manifest
 from belog.schemas.lifecycle import LIFECYCLE_1
 from belog.schemas.wire_catalog import manifest_to_wire, status_of_state
+from belog.service.upstreams import Available, Building, Delegated, Requested
 from belog.storage.interface import Receipt
 from belog.v1 import catalog_pb2, event_log_pb2, events_pb2
 
 __all__ = [
     "active_build_to_wire",
     "graph_to_wire",
-    "manifest_from_row",
+    "manifest_from_json",
     "partition_to_wire",
     "problem_to_wire",
     "receipt_to_wire",
+    "requested_to_wire",
     "result_to_wire",
     "run_to_wire",
     "states_of_statuses",
@@ -99,33 +101,51 @@ def partition_to_wire(row: PartitionRow) -> catalog_pb2.Partition:
         status=status_of_state(row.state),
         index=row.index,
         updated_at=row.updated_at,
+        has_data=row.has_data,
+        message=row.message or "",
     )
+    label = ""
+    deps: tuple[str, ...] = ()
+    if data is not None:
+        label, deps = data.job_label or "", data.upstream_deps
+        message.available_index = data.index
+        message.available_at = data.at
+        message.available_from_run = data.build_id or ""
+        if row.state in {"stale", "removed"}:
+            message.reason = data.reason or ""
+            message.cause_partition = data.cause_partition or ""
     if attempt is not None:
         message.job_graph_run_id = attempt.build_id
         message.job_run_id = attempt.job_run_id or ""
         message.requesting_clients.extend(attempt.requesting_clients)
+        message.requested_at = attempt.requested_at
+        message.joined_runs.extend(attempt.joined_builds)
+        message.delegated_to_log = attempt.delegated_to_log or ""
+        message.delegated_to_run_id = attempt.delegated_to_build or ""
+        if row.state not in {"available", "stale", "removed"}:
+            label, deps = attempt.job_label or label, attempt.upstream_deps or deps
         if row.state == "failed":
             message.reason = attempt.failure_reason or ""
-    if data is not None:
-        message.available_index = data.index
-        message.available_from_run = data.build_id or ""
-        if row.state in {"stale", "removed"}:
-            message.reason = data.reason or ""
-        if (manifest := manifest_from_row(row)) is not None:
-            message.manifest.CopyFrom(manifest)
+    message.job_label = label
+    message.upstream_deps.extend(deps)
+    if data is not None and (manifest := manifest_from_json(data.manifest)) is not None:
+        message.manifest.CopyFrom(manifest)
     return message
 
 
-def manifest_from_row(row: PartitionRow) -> catalog_pb2.PartitionManifest | None:
-    """Return the manifest of the data that was last there.
+def manifest_from_json(text: str | None) -> catalog_pb2.PartitionManifest | None:
+    """Return the message of a manifest as rows and answers hold it.
+
+    Args:
+        text: JSON; None for no manifest.
 
     Returns:
         None where there is none, or one of newer or other software that is not of the form.
     """
-    if row.available is None or row.available.manifest is None:
+    if text is None:
         return None
     try:
-        manifest = msgspec.json.decode(row.available.manifest, type=Manifest)
+        manifest = msgspec.json.decode(text, type=Manifest)
     except msgspec.ValidationError:
         return None
     return manifest_to_wire(manifest)
@@ -143,6 +163,37 @@ def run_to_wire(row: BuildRow) -> catalog_pb2.JobGraphRun:
         index=row.index,
         reason=row.reason or "",
     )
+
+
+def requested_to_wire(answer: Requested) -> catalog_pb2.RequestResult:
+    """Return the message of how a partition can be had."""
+    match answer:
+        case Available():
+            return catalog_pb2.RequestResult(
+                available=catalog_pb2.PartitionLocation(
+                    partition_ref=answer.ref,
+                    manifest=manifest_from_json(answer.manifest),
+                    index=answer.index,
+                    log_id=answer.log_id,
+                )
+            )
+        case Delegated():
+            return catalog_pb2.RequestResult(
+                delegated=catalog_pb2.DelegationToken(
+                    partition_ref=answer.ref,
+                    job_graph_run_id=answer.build_request_id,
+                    log_id=answer.log_id,
+                    estimated_completion=answer.estimated_completion,
+                )
+            )
+        case Building():
+            return catalog_pb2.RequestResult(
+                building=catalog_pb2.BuildToken(
+                    partition_ref=answer.ref,
+                    job_graph_run_id=answer.build_request_id,
+                    started_at=answer.started_at,
+                )
+            )
 
 
 def active_build_to_wire(build: ActiveBuild) -> catalog_pb2.ActiveBuild:

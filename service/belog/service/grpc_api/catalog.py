@@ -16,13 +16,13 @@ from belog.query.engine import DEPTH
 from belog.query.lineage import DEPTH_MAX
 from belog.query.log_events import filter_of
 from belog.schemas.checks import check_int
-from belog.schemas.errors import BelogError, InvalidFilter, LimitExceeded
+from belog.schemas.errors import BelogError, InvalidFilter, InvalidInput, LimitExceeded
 from belog.schemas.filters import EventFilter, glob_regex
 from belog.schemas.lifecycle import LIFECYCLE_1
 from belog.schemas.limits import FILTER_TERMS_MAX
 from belog.schemas.wire_catalog import event_from_partition_event
 from belog.service.access import Grant
-from belog.service.grpc_api.guard import Context, current_grant
+from belog.service.grpc_api.guard import Context, current_grant, send_start
 from belog.service.grpc_api.partition_events import PartitionEvents, query_from_stream
 from belog.service.grpc_api.settings import (
     ANSWER_BYTES_MAX,
@@ -32,17 +32,19 @@ from belog.service.grpc_api.settings import (
     index_from,
 )
 from belog.service.instance import Instance
+from belog.service.requesting import request as request_partition
 from belog.service.wire_answers import (
     active_build_to_wire,
     graph_to_wire,
     partition_to_wire,
+    requested_to_wire,
     run_to_wire,
     states_of_statuses,
 )
 from belog.v1 import catalog_pb2 as pb
 from belog.v1.catalog_pb2_grpc import EnhancedCatalogServicer
 
-__all__ = ["ACTIVE_BUILDS_MAX", "SINCE_KEY", "EnhancedCatalog"]
+__all__ = ["ACTIVE_BUILDS_MAX", "EnhancedCatalog"]
 
 ACTIVE_BUILDS_MAX: Final = 1_000
 """Active builds of one answer, over all partitions: as many as a person or a page can do with."""
@@ -50,9 +52,6 @@ ACTIVE_BUILDS_MAX: Final = 1_000
 LOOKS_MAX: Final = 10
 """Pages of rows that are looked through for one page of those that match patterns; then the page is
 short and says where to go on, so that none takes long."""
-
-SINCE_KEY: Final = "belog-since"
-"""Initial metadata of `StreamPartitionEvents`: the first index that the stream looks at."""
 
 
 _META: Final = re.compile(r"[*?\[]")
@@ -195,7 +194,7 @@ class EnhancedCatalog(EnhancedCatalogServicer):
             cursor = index_from("since", request.since)
         else:
             cursor = await instance.calls.run(instance.log.next_position)
-        await context.send_initial_metadata(((SINCE_KEY, str(cursor)),))
+        await send_start(context, instance, cursor)
         limit = min(PAGE_EVENTS, self._settings.page_events_max)
         while True:
             page = await instance.feed.page(
@@ -207,6 +206,24 @@ class EnhancedCatalog(EnhancedCatalogServicer):
                     yield message
 
     # --- what goes on
+
+    async def RequestPartition(
+        self, request: pb.RequestPartitionRequest, context: Context
+    ) -> pb.RequestResult:
+        """Ask for a partition; see `requesting.request`."""
+        wait_s = request.options.timeout_seconds
+        if not wait_s >= 0:
+            msg = f"timeout_seconds is {wait_s:g}"
+            raise InvalidInput(msg, hint="0 to answer at once, or how long to wait")
+        answer = await request_partition(
+            self._instance,
+            current_grant(),
+            request.partition_ref,
+            request.client_id,
+            allow_delegation=request.options.allow_delegation,
+            timeout_s=min(wait_s, self._settings.request_wait_s_max),
+        )
+        return requested_to_wire(answer)
 
     async def GetActiveBuildStatus(
         self, request: pb.GetActiveBuildStatusRequest, context: Context

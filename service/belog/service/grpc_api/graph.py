@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator
 
 from belog.schemas.errors import InvalidInput
 from belog.schemas.wire import filter_from_wire
-from belog.service.grpc_api.guard import Context, current_grant
+from belog.service.grpc_api.guard import Context, current_grant, send_start
 from belog.service.grpc_api.pages import page_message
 from belog.service.grpc_api.settings import PAGE_EVENTS, GrpcSettings, count_within, index_from
 from belog.service.instance import Instance
@@ -50,6 +50,7 @@ class GraphService(GraphServiceServicer):
         cursor = index_from("since_idx", request.since_idx)
         wanted = current_grant().narrow(filter_from_wire(request.filter))
         limit = min(PAGE_EVENTS, self._settings.page_events_max)
+        await send_start(context, self._instance, cursor)
         while True:
             page = await self._instance.feed.page(
                 cursor, wanted, limit=limit, wait_s=self._settings.heartbeat_s

@@ -11,7 +11,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -86,7 +86,8 @@ class Report:
     refused: int = 0
     unknown: int = 0
     restarts: int = 0
-    elapsed_s: float = 0.0
+    phases: dict[str, float] = field(default_factory=dict[str, float])
+    """How long start, storm and the ends of writers, readers and followers took, seconds."""
 
     @property
     def is_good(self) -> bool:
@@ -102,7 +103,7 @@ class Report:
         return (
             f"{shape.backend:8} seed {self.plan.seed:12} {parts:16} {self.events:5} events,"
             f" {self.attempts:5} attempts, {self.refused:4} refused, {self.unknown:3} unknown,"
-            f" {self.restarts:2} restarts, {self.elapsed_s:5.1f} s,"
+            f" {self.restarts:2} restarts, {'+'.join(f'{s:.0f}' for s in self.phases.values())} s,"
             f" {' '.join(self.faults) or 'no fault'}: {verdict}"
         )
 
@@ -132,7 +133,6 @@ def run(plan: Plan, folder: Path, servers: Servers, *, keep: bool = False) -> Re
         keep: Whether to keep the folder of a good run, too.
     """
     report = Report(plan, folder)
-    began = time.monotonic()
     with build(plan.shape, folder, servers, plan.env) as system:
         try:
             storm = _Storm(system, plan, report)
@@ -143,7 +143,6 @@ def run(plan: Plan, folder: Path, servers: Servers, *, keep: bool = False) -> Re
         except TimeoutError as error:
             report.contradictions.insert(0, Contradiction("unhealed", str(error), _errors(system)))
         report.restarts = system.deployment.restarts
-    report.elapsed_s = time.monotonic() - began
     (folder / "report.txt").write_text("\n".join(map(str, [report.text(), *report.contradictions])))
     if report.is_good and not keep:
         shutil.rmtree(folder)
@@ -169,12 +168,27 @@ class _Storm:
         self.undecided_until = -1
         self.until: int | None = None
 
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Note how long something takes."""
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self.report.phases[name] = time.monotonic() - began
+
     # --- the work
 
     def work(self) -> None:
-        for part in self.system.processes:
-            part.start()
-        eventually(self.writing, "all writers write", timeout_s=START_S, unless=self.failed)
+        with self.phase("start"):
+            for part in self.system.processes:
+                part.start()
+            eventually(self.writing, "all writers write", timeout_s=START_S, unless=self.failed)
+        with self.phase("storm"):
+            self.storm()
+
+    def storm(self) -> None:
+        """Work, and let faults befall the system."""
         until = time.monotonic() + self.plan.work_s
         for fault in self.chosen():
             self.rest(self.rng.uniform(0, GAP_S_MAX))
@@ -203,7 +217,7 @@ class _Storm:
         """The faults of this run, each made when its turn comes."""
         names = self.plan.faults
         if names is None:
-            # Twice: a part that is killed again on its way up meets what a single kill does not.
+            # With repetitions: what is killed on its way up meets what a single kill does not.
             pool = [name for name in FAULTS if name not in UNUSUAL]
             applicable = [name for name in pool if FAULTS[name]().applies_to(self.deployment)]
             names = tuple(
@@ -244,14 +258,17 @@ class _Storm:
         """Let the writers end, then everybody else come to the end of the log."""
         self.deployment.revive()
         writers = self.system.of("writer")
-        self.until_done(writers, ProcessPart.end_input, "the writers ended")
+        with self.phase("writers"):
+            self.until_done(writers, ProcessPart.end_input, "the writers ended")
         judged = judge_all(read_raw(self.system.raw_uri))
         self.until = max(judged.accepted, default=-1) + 1
         if self.allows & {"lost_tail", "replaced"}:
             return
         readers = self.system.of("reader")
-        self.until_done(readers, lambda part: part.tell(f"until {self.until}"), "readers ended")
-        eventually(self.followed, "tables and replica follow", timeout_s=END_S)
+        with self.phase("readers"):
+            self.until_done(readers, lambda part: part.tell(f"until {self.until}"), "readers ended")
+        with self.phase("followers"):
+            eventually(self.followed, "tables and replica follow", timeout_s=END_S)
 
     def until_done(
         self, parts: Sequence[ProcessPart], ask: Callable[[ProcessPart], None], what: str

@@ -6,6 +6,7 @@ Exit code 1 where a contradiction was found; it is printed, and the folder of th
 import argparse
 import os
 import random
+import signal
 import sys
 import time
 from collections import Counter
@@ -22,6 +23,9 @@ SEED_BITS = 32
 
 def main() -> int:
     """Do what the command line says; return the exit code."""
+    # So that a soak that is asked to end takes its servers with it.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    signal.signal(signal.SIGINT, lambda *_: sys.exit(1))
     arguments = _parser().parse_args()
     folder: Path = arguments.folder
     folder.mkdir(parents=True, exist_ok=True)

@@ -136,7 +136,7 @@ class StructuredFormatter(logging.Formatter):
         """Return one line; as text an exception's stack follows on lines of its own."""
         at = datetime.fromtimestamp(record.created, UTC)
         time = f"{at:%Y-%m-%dT%H:%M:%S}.{at.microsecond:06}Z"
-        message = without_secrets(_message(record))[:MESSAGE_CHARS_MAX]
+        message = _shown(_message(record))[:MESSAGE_CHARS_MAX]
         fields = self._fields(record)
         exception = _exception(record)
         if self._is_json:
@@ -203,7 +203,7 @@ def _value(value: object) -> object:
     if isinstance(value, BelogError):
         value = value.message
     text = value.hex() if isinstance(value, bytes) else str(value)
-    return without_secrets(text)[:FIELD_CHARS_MAX]
+    return _shown(text)[:FIELD_CHARS_MAX]
 
 
 def _exception(record: logging.LogRecord) -> dict[str, str] | None:
@@ -213,9 +213,15 @@ def _exception(record: logging.LogRecord) -> dict[str, str] | None:
     stack = "".join(traceback.format_exception(kind, error, trace)).rstrip()
     return {
         "type": type(error).__name__,
-        "message": without_secrets(str(error))[:FIELD_CHARS_MAX],
-        "stack": without_secrets(stack)[-STACK_CHARS_MAX:],
+        "message": _shown(str(error))[:FIELD_CHARS_MAX],
+        "stack": _shown(stack)[-STACK_CHARS_MAX:],
     }
+
+
+def _shown(text: str) -> str:
+    shown = without_secrets(text)
+    # Half a surrogate pair, as a file's name may hold, is not text that could be written.
+    return shown if shown.isascii() else shown.encode("utf-8", "backslashreplace").decode()
 
 
 def _one_line(text: str) -> str:

@@ -67,6 +67,9 @@ class Follower:
             with self.lock:
                 self.until = int(line.split()[1])
                 self.note()
+        # Nobody is there any more to say where to end.
+        if self.until is None:
+            os._exit(1)
 
     def note(self) -> None:
         """With the lock held: stop where the end is reached."""

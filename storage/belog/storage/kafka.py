@@ -337,6 +337,7 @@ class KafkaLog(OrderedLog):
         """
         if self._identity is None or self._closed:
             self._check_initialized()
+        self._cursors.rest_idle()
         self._sender.send(key, value, on_report)
 
     def serving(self) -> AbstractContextManager[Serving]:

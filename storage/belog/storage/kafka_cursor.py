@@ -68,6 +68,10 @@ some more."""
 PAUSE_S: Final = 0.05
 """Between two questions that no broker answered, seconds."""
 
+IDLE_S: Final = 0.25
+"""A cursor that was not used for so long is put to rest once records are sent, seconds. It would
+fetch each of them, at a cost to broker and client; going on elsewhere takes a few milliseconds."""
+
 PARTITION: Final = 0
 _LOST: Final = frozenset(
     {
@@ -123,6 +127,7 @@ class _Cursor:
         """Where the consumer saw the end of the log last."""
         self.busy = False
         self.used = 0
+        self.used_at = 0.0
 
     def covers(self, position: int) -> bool:
         return self._since <= position <= self.next
@@ -226,6 +231,29 @@ class Cursors:
         self._seen = 0
         """Where a thread that waits saw the log end, so that others which wait for less go on."""
         self._closed = False
+        self._next_look = 0.0
+
+    def rest_idle(self) -> None:
+        """Let cursors stop that nobody reads from; called for every record that is sent."""
+        now = time.monotonic()
+        if now < self._next_look:
+            return
+        self._next_look = now + IDLE_S
+        with self._changed:
+            if self._closed:
+                return
+            idle = [
+                c for c in self._cursors if not c.busy and c.next >= 0 and now - c.used_at > IDLE_S
+            ]
+            for cursor in idle:
+                cursor.busy = True
+        for cursor in idle:
+            try:
+                cursor.rest()
+            finally:
+                with self._changed:
+                    cursor.busy = False
+                    self._changed.notify_all()
 
     def close(self) -> None:
         """Close all consumers; calls that wait end with `Closed` within `SLICE_S`. Idempotent."""
@@ -374,6 +402,7 @@ class Cursors:
             if cursor is not None:
                 with self._changed:
                     cursor.busy = False
+                    cursor.used_at = time.monotonic()
                     self._changed.notify_all()
 
     def _lease(self, position: int, *, go_there: bool) -> _Cursor | None:

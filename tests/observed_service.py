@@ -1,8 +1,11 @@
 """A real service on 127.0.0.1 that is watched, in the test's own event loop."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+import logging
+import sys
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import httpx
@@ -79,8 +82,18 @@ async def watched(
             await serving
 
 
-async def seen(condition: Callable[[], Coroutine[Any, Any, bool]], what: str) -> None:
-    """Wait until what is asked for holds; each asking gives the loop its turn."""
-    async with asyncio.timeout(30):
-        while not await condition():
-            assert what
+@contextmanager
+def logging_put_back() -> Iterator[None]:
+    """Put logging back to what it was, for whoever configures it as a command does."""
+    root, own = logging.getLogger(), logging.getLogger("belog")
+    handlers, levels = root.handlers[:], (root.level, own.level)
+    hooks = sys.excepthook, threading.excepthook
+    # The handlers of whoever runs the tests stay his: configuring would close them.
+    root.handlers[:] = []
+    try:
+        yield
+    finally:
+        root.handlers[:] = handlers
+        root.setLevel(levels[0])
+        own.setLevel(levels[1])
+        sys.excepthook, threading.excepthook = hooks

@@ -28,7 +28,7 @@ from belog.service.structured_logs import (
     without_secrets,
 )
 from tests.examples import event
-from tests.observed_service import in_loop, watched
+from tests.observed_service import in_loop, logging_put_back, watched
 
 TOKEN = "belog_" + "s3cr3t-" * 6 + "x"
 SECRETS = ("pa55w0rd", TOKEN, "s3cr3t")
@@ -39,8 +39,6 @@ Lines = Callable[[], list[dict[str, Any]]]
 @pytest.fixture
 def logged() -> Iterator[Callable[..., Lines]]:
     """Configures logging into a text that the test reads; puts everything back."""
-    root, own = logging.getLogger(), logging.getLogger("belog")
-    before = root.handlers[:], root.level, own.level, sys.excepthook, threading.excepthook
     stream = io.StringIO()
 
     def lines() -> list[dict[str, Any]]:
@@ -50,9 +48,8 @@ def logged() -> Iterator[Callable[..., Lines]]:
         configure_logging("json", level, stream=stream)
         return lines
 
-    yield configure
-    root.handlers[:], root.level, own.level, sys.excepthook, threading.excepthook = before
-    logging.Logger.manager._clear_cache()  # type: ignore[attr-defined] # noqa: SLF001 - levels were put back
+    with logging_put_back():
+        yield configure
 
 
 def record(message: str, *args: object, **fields: object) -> logging.LogRecord:

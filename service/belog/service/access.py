@@ -320,14 +320,14 @@ class Access:
             msg = "two entries have the same token"
             raise InvalidConfiguration(msg, hint="make one for each: belog token create")
 
-    @classmethod
-    def open(cls, actor: str = ANONYMOUS) -> "Access":
+    @staticmethod
+    def open(actor: str = ANONYMOUS) -> "Access":
         """Return access for everyone, to everything.
 
         Args:
             actor: Who it is where a client names no actor.
         """
-        access = cls(())
+        access = Access(())
         access._everyone = Grant(actor, Role.ADMIN, lets_client_name_actor=True)
         return access
 

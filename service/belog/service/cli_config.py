@@ -22,7 +22,7 @@ from belog.service.terminal import note, put, put_json, put_table
 from belog.service.tls import client_context, server_context
 from belog.service.tokens import access_of, append_token, entry_text, new_token, read_token
 
-__all__ = ["ConfigOption", "config_app", "configure", "token_app"]
+__all__ = ["ConfigOption", "config_app", "configure", "named_file", "token_app"]
 
 HELP_FLAGS: Final = frozenset({"-h", "--help"})
 
@@ -59,6 +59,12 @@ def configure(ctx: typer.Context, named: Path | None) -> None:
     found = read_configuration({}, os.environ, named=None if named is None else str(named))
     ctx.obj = found
     ctx.default_map = _defaults(ctx.command, found)
+
+
+def named_file(ctx: typer.Context) -> str | None:
+    """Return the file that the command line names; None for none."""
+    named = ctx.find_root().params.get("config")
+    return None if named is None else str(named)
 
 
 def _defaults(command: Any, found: Configuration) -> dict[str, Any]:  # noqa: ANN401 - typer has its own click or another's

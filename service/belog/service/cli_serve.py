@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from belog.schemas.errors import InvalidUri
+from belog.service.cli_config import named_file
 from belog.service.configuration_files import read_configuration
 from belog.service.instance import DEFAULT_LOG
 from belog.service.terminal import note
@@ -14,6 +15,7 @@ __all__ = ["serve"]
 
 
 def serve(
+    ctx: typer.Context,
     log: Annotated[
         str | None,
         typer.Option(
@@ -53,9 +55,6 @@ def serve(
             "--allow-open", help="Without tokens, let in everyone who reaches the address."
         ),
     ] = False,
-    config: Annotated[
-        str | None, typer.Option("--config", metavar="FILE", help="A configuration file.")
-    ] = None,
 ) -> None:
     """Serve a log over HTTP (and gRPC) until stopped; no other server is needed.
 
@@ -76,7 +75,7 @@ def serve(
             "server.allow_open": allow_open or None,
         },
         os.environ,
-        named=config,
+        named=named_file(ctx),
     )
     try:
         from belog.service.serving import serve_configured  # noqa: PLC0415 - an extra

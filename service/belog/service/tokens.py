@@ -154,10 +154,10 @@ def access_of(section: AccessSection) -> Access:
     return Access((*section.tokens, *named))
 
 
-class LiveAccess:
+class LiveAccess(Access):
     """The access that is configured, as the tokens file is at each moment. Thread-safe.
 
-    Stands in for an `Access`. The file is looked at once in `RELOAD_S`, and read where it changed.
+    The file is looked at once in `RELOAD_S`, and read where it changed.
     A file that cannot be used is reported to the log, and what was read before stays in force;
     a service without a tokens file never changes.
     """
@@ -168,6 +168,7 @@ class LiveAccess:
         Raises:
             InvalidConfiguration: The file or an entry cannot be used.
         """
+        super().__init__(())
         self._section = section
         self._lock = threading.Lock()
         self._mark = self._look()

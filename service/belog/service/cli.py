@@ -20,6 +20,7 @@ from belog.service import (
     cli_migrate,
     cli_query,
     cli_run,
+    cli_serve,
     cli_snapshot,
     cli_status,
 )
@@ -60,6 +61,7 @@ def root(
 
 
 app.command()(cli_run.demo)
+app.command()(cli_serve.serve)
 app.command()(cli_log.append)
 app.command()(cli_log.events)
 app.add_typer(cli_query.partition_app, name="partition")

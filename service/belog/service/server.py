@@ -177,5 +177,7 @@ def run(main: Callable[[asyncio.Event], Awaitable[None]]) -> None:
             loop.add_signal_handler(number, on_signal, number)
         await main(stop)
 
-    with asyncio.Runner(loop_factory=uvicorn.Config("", loop="auto").get_loop_factory()) as runner:
+    with asyncio.Runner(
+        loop_factory=uvicorn.Config("", loop="auto", log_config=None).get_loop_factory()
+    ) as runner:
         runner.run(until_signalled())

@@ -120,7 +120,8 @@ def _joined(
     row = _partition_row(
         before, event, body, after, at, attempt=attempt, available=_data_of(before)
     )
-    build = _naming_build(view, body)
+    # A client without a build of its own joins under the owner's, which waits for nobody.
+    build = _naming_build(view, body) if others else None
     return _with_counts(row, build, joined=build.counts.joined + 1) if build else (row,)
 
 

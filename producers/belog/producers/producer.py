@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from copy import copy
 from types import TracebackType
 from typing import Final, Protocol, Self
 from uuid import UUID
@@ -130,6 +131,16 @@ class Producer:
         else:
             msg = "this log cannot be read back, so nothing can be judged"
             raise Unsupported(msg, log=log.name, hint="append to it without a producer")
+
+    def acting_as(self, actor: str) -> Self:
+        """Return a producer for another actor: over the same fold, open as long as this one is.
+
+        Args:
+            actor: Who writes; stands in every event made by it.
+        """
+        acting = copy(self)
+        acting.actor = actor
+        return acting
 
     # --- making events
 

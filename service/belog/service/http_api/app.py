@@ -7,7 +7,7 @@ from fastapi import FastAPI
 from starlette.routing import Route
 
 from belog.service.access import Access
-from belog.service.http_api import events, partitions, service_routes
+from belog.service.http_api import builds, events, partitions, service_routes, stream
 from belog.service.http_api.call import Slots
 from belog.service.http_api.gate import Endpoint, Gate, Handler
 from belog.service.http_api.route_table import RouteEntry, RouteTable
@@ -20,8 +20,29 @@ __all__ = ["HANDLERS", "add_route", "make_app"]
 HANDLERS: Final[Mapping[tuple[str, str], Handler]] = {
     ("POST", "/events"): events.append_events,
     ("GET", "/events"): events.list_events,
+    ("GET", "/events/stream"): stream.stream_events,
     ("GET", "/events/{index}"): events.get_event,
+    ("GET", "/partitions"): partitions.list_partitions,
     ("GET", "/partitions/{ref}"): partitions.get_partition,
+    ("GET", "/partitions/{ref}/events"): partitions.list_partition_events,
+    ("POST", "/partitions/{ref}/request"): partitions.request_partition,
+    ("GET", "/partitions/{ref}/explain"): partitions.explain_partition,
+    ("GET", "/partitions/{ref}/graph"): partitions.get_graph,
+    ("GET", "/builds"): builds.list_builds,
+    ("GET", "/builds/{build_request_id}"): builds.get_build,
+    ("POST", "/builds/{build_request_id}/cancel"): builds.cancel_build,
+    ("GET", "/jobs"): builds.list_jobs,
+    ("GET", "/jobs/labels"): builds.list_job_metrics,
+    ("GET", "/jobs/labels/{label}/metrics"): builds.get_job_metrics,
+    ("GET", "/jobs/{job_run_id}"): builds.get_job,
+    ("POST", "/jobs/{job_run_id}/cancel"): builds.cancel_job,
+    ("GET", "/tasks"): builds.list_tasks,
+    ("GET", "/tasks/{build_request_id}/{task_id}"): builds.get_task,
+    ("POST", "/tasks/{build_request_id}/{task_id}/cancel"): builds.cancel_task,
+    ("GET", "/active-builds"): builds.list_active_builds,
+    ("GET", "/activity"): service_routes.get_activity,
+    ("GET", "/statistics"): service_routes.get_statistics,
+    ("GET", "/audit"): service_routes.audit,
     ("GET", "/status"): service_routes.get_status,
     ("GET", "/healthz"): service_routes.get_health,
     ("GET", "/readyz"): service_routes.get_readiness,

@@ -3,13 +3,17 @@
 import asyncio
 import gzip
 import zlib
-from collections.abc import AsyncGenerator, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
-from starlette.types import Message, Receive, Scope, Send
+from google.protobuf.message import Message
+from starlette.types import Message as Sent
+from starlette.types import Receive, Scope, Send
 
 from belog.schemas.errors import BelogError, InvalidInput, LimitExceeded, Overloaded
+from belog.schemas.wire import json_to_message
+from belog.schemas.wire_json import parse_json
 from belog.service.access import Grant
 from belog.service.http_api.answers import Answer, problem
 from belog.service.http_api.parameters import Query, parse_query, path_text
@@ -34,6 +38,7 @@ SENT_BYTES_MAX: Final = 262_144
 """Bytes handed to the connection at once; it says when it takes more."""
 
 T = TypeVar("T")
+M = TypeVar("M", bound=Message)
 
 
 class Disconnected(Exception):
@@ -84,6 +89,7 @@ class Call:
         grant: What the client may do.
         scope: The connection's scope, by ASGI.
         names: What stands in the path, percent-encoded.
+        recheck: Raises where the client may not do this any more.
     """
 
     __slots__ = (
@@ -94,6 +100,7 @@ class Call:
         "grant",
         "instance",
         "names",
+        "recheck",
         "scope",
         "settings",
         "slots",
@@ -108,6 +115,7 @@ class Call:
         entry: RouteEntry,
         grant: Grant,
         names: Mapping[str, str],
+        recheck: Callable[[], object],
         scope: Scope,
         receive: Receive,
         send: Send,
@@ -119,6 +127,7 @@ class Call:
         self.entry = entry
         self.grant = grant
         self.names = names
+        self.recheck = recheck
         self.scope = scope
         self._receive = receive
         self._send = send
@@ -191,6 +200,21 @@ class Call:
             ) from error
         data = parts[0] if len(parts) == 1 else b"".join(parts)
         return _inflated(data, self.header(b"content-encoding"), bound)
+
+    async def message(self, kind: type[M]) -> M:
+        """Return the message that the body holds, an empty one where there is no body.
+
+        Raises:
+            InvalidInput: It is not one of that kind; and what `body` raises.
+        """
+        data = await self.body()
+        if not data:
+            return kind()
+        plain = parse_json(data)
+        if not isinstance(plain, dict):
+            msg = "the body is not a JSON object"
+            raise InvalidInput(msg)
+        return json_to_message(cast("dict[str, Any]", plain), kind)
 
     # --- waiting
 
@@ -281,7 +305,7 @@ async def send_whole(
     view = memoryview(body)
     for at in range(0, len(body), SENT_BYTES_MAX):
         end = at + SENT_BYTES_MAX
-        part: Message = {
+        part: Sent = {
             "type": "http.response.body",
             "body": bytes(view[at:end]),
             "more_body": end < len(body),

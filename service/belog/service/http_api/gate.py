@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -14,6 +15,7 @@ from belog.schemas.errors import (
     InvalidInput,
     LimitExceeded,
     NotFound,
+    Unauthenticated,
 )
 from belog.service.access import Access, Grant, Role
 from belog.service.http_api.answers import Answer, problem
@@ -131,6 +133,7 @@ class Gate:
             entry=entry,
             grant=grant,
             names=found.names,
+            recheck=partial(self._grant, scope, entry),
             scope=scope,
             receive=receive,
             send=send,
@@ -168,7 +171,7 @@ class Gate:
 
     def _grant(self, scope: Scope, entry: RouteEntry) -> Grant:
         if entry.reach is Reach.OPEN:
-            return _NOBODY
+            return self._grant_if_any(scope)
         grant = self._access.authenticate(_token(scope))
         grant.require(entry.role)
         if self._access.is_open and scope["method"] in _METHODS_WITH_BODY:
@@ -177,6 +180,12 @@ class Gate:
             msg = f"{grant.actor!r} is for some partitions only, this is about all"
             raise Forbidden(msg, hint="use a token without patterns")
         return grant
+
+    def _grant_if_any(self, scope: Scope) -> Grant:
+        try:
+            return self._access.authenticate(_token(scope))
+        except Unauthenticated:
+            return _NOBODY
 
     async def _check_reach(self, grant: Grant, entry: RouteEntry, found: Found) -> None:
         if not grant.is_restricted or not found.names:

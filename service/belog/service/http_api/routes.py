@@ -100,11 +100,11 @@ _EVENTS: Final = (
         path="/events/stream",
         reach=Reach.NARROWED,
         summary="Events as they come, as server-sent events",
-        about="Each message has the event `build_event`, one event as its data and as its id the "
-        "index that follows it, which `Last-Event-ID` or `since` continues from; without either "
-        "it starts with what comes next. Silence is broken by comments, and a message `cursor` "
-        "with an id moves the cursor on where nothing matched. At the end, or when the cursor is "
-        "gone, there is a message `problem`.",
+        about="Each message has one event as its data, and as its id the index that follows it, "
+        "which `Last-Event-ID` (first) or `since` goes on from; without either the stream starts "
+        "with what comes next. Messages of the type `cursor` move the cursor on where nothing "
+        "matched, comments break the silence, and one of the type `problem` says why the stream "
+        "ends.",
         parameters=(SINCE, *FILTER),
         answer="BuildEvent",
         media_type="text/event-stream",

@@ -49,6 +49,7 @@ class Served:
         self._access = Access.open() if access is None else access
         self._limits = limits
         self._up: Future[None] = Future()
+        self._is_stopped = False
         self._thread = threading.Thread(target=lambda: asyncio.run(self._main()))
         self._thread.start()
         try:
@@ -77,7 +78,9 @@ class Served:
         return asyncio.run_coroutine_threadsafe(work, self.loop).result(CALL_S)
 
     def stop(self) -> None:
-        self.loop.call_soon_threadsafe(self._stop.set)
+        if not self._is_stopped:
+            self._is_stopped = True
+            self.loop.call_soon_threadsafe(self._stop.set)
         self._thread.join()
 
     @property

@@ -22,8 +22,9 @@ from belog.v1.event_log_pb2_grpc import EventLogServiceServicer
 
 __all__ = ["EventLogService"]
 
-INLINE_EVENTS_MAX: Final = 50
-"""Events that the event loop itself parses, about 1 ms; more go to a thread."""
+INLINE_BYTES_MAX: Final = 16 * 1024
+"""Requests whose events the event loop itself parses, bytes: some milliseconds at the very most.
+Larger ones go to a thread."""
 
 
 class EventLogService(EventLogServiceServicer):
@@ -39,7 +40,10 @@ class EventLogService(EventLogServiceServicer):
     async def Append(self, request: pb.AppendRequest, context: Context) -> pb.AppendResponse:
         """Append one event; durable on return."""
         grant = current_grant()
-        event = self._event(grant, request.event)
+        if request.ByteSize() > INLINE_BYTES_MAX:
+            event = await self._instance.calls.run(self._event, grant, request.event)
+        else:
+            event = self._event(grant, request.event)
         at = request.at if request.HasField("at") else None
         (result,) = await self._instance.append(grant, (event,), at=at)
         if isinstance(result, BelogError):
@@ -54,7 +58,7 @@ class EventLogService(EventLogServiceServicer):
         if count > most:
             raise LimitExceeded("events", limit="batch_events_max", limit_value=most, value=count)
         grant = current_grant()
-        if count > INLINE_EVENTS_MAX:
+        if request.ByteSize() > INLINE_BYTES_MAX:
             parsed = await self._instance.calls.run(self._events, grant, request.events)
         else:
             parsed = self._events(grant, request.events)

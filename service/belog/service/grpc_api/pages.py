@@ -1,9 +1,11 @@
 """Pages of events as messages that a client with usual limits takes."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from belog.schemas.envelope import StoredEvent
+from belog.schemas.errors import Corrupt
+from belog.schemas.payload import JsonValue, decode_payload
 from belog.schemas.wire import stored_to_wire
 from belog.service.bridge import Calls
 from belog.service.grpc_api.settings import ANSWER_BYTES_MAX
@@ -15,6 +17,10 @@ __all__ = ["event_message", "page_message"]
 INLINE_BYTES_MAX: Final = 64 * 1024
 """Payload bytes that are made into messages by the event loop itself, some milliseconds; more go
 to a thread."""
+
+BODY_VALUES_MAX: Final = 50_000
+"""Values of a payload from which on it is left without a body: lists of `LIST_ITEMS_MAX` items with
+some fields each. Each value is an object of its own, so small numbers grow tenfold."""
 
 
 async def page_message(calls: Calls, page: EventPage) -> pb.EventPage:
@@ -39,10 +45,30 @@ def _payload_bytes(events: Sequence[StoredEvent]) -> int:
 
 
 def _event(stored: StoredEvent) -> pb.BuildEvent:
-    message = stored_to_wire(stored)
+    message = stored_to_wire(stored, with_body=not _has_many_values(stored.event.payload))
     if message.ByteSize() > ANSWER_BYTES_MAX:
         message.ClearField("body")
     return message
+
+
+def _has_many_values(payload: bytes) -> bool:
+    if len(payload) <= BODY_VALUES_MAX:
+        return False  # each takes a byte or more
+    try:
+        waiting: list[JsonValue] = [decode_payload(payload)]
+    except Corrupt:
+        return True
+    count = 0
+    while waiting:
+        value = waiting.pop()
+        inner = value.values() if isinstance(value, dict) else value
+        if isinstance(inner, str | bytes) or not isinstance(inner, Collection):
+            continue
+        count += len(inner)
+        if count > BODY_VALUES_MAX:
+            return True
+        waiting.extend(inner)
+    return False
 
 
 def _page(page: EventPage) -> pb.EventPage:

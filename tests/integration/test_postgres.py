@@ -436,7 +436,9 @@ def test_server_that_falls_silent(
     with contextlib.closing(Proxy(port)) as proxy:
         uri = postgres_server.uri.replace(str(port), str(proxy.port))
         with opened(f"{uri}?schema={postgres_schema}") as log:
-            log.append(observed(0))
+            # The second one of a connection asks whether the statement is understood.
+            for n in (0, 2):
+                log.append(observed(n))
             proxy.is_silent = True
             start = monotonic()
             with pytest.raises(OutcomeUnknown) as raised:
@@ -446,10 +448,10 @@ def test_server_that_falls_silent(
             assert monotonic() - start < CLEAR_ERROR_S
             proxy.is_silent = False
             # It did arrive; a retry that looks finds out.
-            assert log.next_position() == 3
+            assert log.next_position() == 4
             assert raised.value.event_id == observed(1).event_id
             with pytest.raises(IndexConflict):
-                log.append_unless_touched([observed(1)], seen_idx=2)
+                log.append_unless_touched([observed(1)], seen_idx=3)
 
 
 # --- waiting

@@ -1,8 +1,9 @@
 """A log in PostgreSQL, for as many processes as the server serves.
 
 Indices are explicit primary keys. A row per log holds the next one; the transaction that inserts
-events takes that row's lock, and keeps it until its commit is durable. So there is never a gap, and
-no reader sees an index before a lower one. Waiting appends of one process go in one transaction.
+events takes that row's lock, and keeps it until its commit has its place among all others. So there
+is never a gap, and no reader sees an index before a lower one. Waiting appends of one process go in
+one transaction; those of several share the disk (`belog.storage.postgres_durable`).
 
 The ingest time is the database's clock, never decreasing.
 
@@ -65,9 +66,10 @@ from belog.storage.interface import (
 )
 from belog.storage.judged import JudgedView
 from belog.storage.postgres_client import Connection, Lost, Pool, connect
+from belog.storage.postgres_durable import CROWDED_APPENDS, Durable, flush
 from belog.storage.postgres_notify import POLL_S, Listener
 from belog.storage.postgres_schema import FoundLog, create_log, find_log, upgrade
-from belog.storage.postgres_terms import RECORDS, PostgresTerms
+from belog.storage.postgres_terms import PostgresTerms
 from belog.storage.postgres_uri import Target, parse_uri
 from belog.storage.postgres_values import ByteaArray, TextArray
 from belog.storage.recount import recounted
@@ -82,7 +84,7 @@ as long as for the largest single batch."""
 
 _APPEND: Final = """
 SELECT * FROM {schema}.belog_append(
-    %s, %s, %s, %s::integer[], %s::bigint[], %s::bigint[],
+    %s, %s, %s, %s, %s::integer[], %s::bigint[], %s::bigint[],
     %b::bytea[], %b::text[], %b::text[], %b::text[], %b::bytea[]
 )
 """
@@ -93,7 +95,6 @@ SELECT {schema}.belog_copy(
 )
 """
 _REMOVE: Final = "DELETE FROM {schema}.belog_records WHERE log = %s AND idx = ANY(%s)"
-_NEXT: Final = "SELECT next_idx FROM {schema}.belog_ends WHERE log = %s"
 
 
 class _Call(Struct, frozen=True):
@@ -131,7 +132,10 @@ class PostgresLog(ConditionalLog):
         self._listener = Listener(lambda: connect(self._target), self._channel)
         self._group: CommitGroup[_Call, list[Receipt]] = CommitGroup(self._commit)
         self._view = JudgedView(self.scan, self.name)
-        self._terms = TermIndex(PostgresTerms(self._target, self._pool, self._number))
+        self._durable = Durable(self._target)
+        self._crowded = 0
+        self._store = PostgresTerms(self._target, self._pool, self._durable, self._number)
+        self._terms = TermIndex(self._store)
 
     # --- life
 
@@ -178,7 +182,7 @@ class PostgresLog(ConditionalLog):
             if found is not None and not empty:
                 event = log_created(identity.log_id, identity.instance, now_us())
                 call = _Call([event], [encode_event(event)], None, None)
-                self._run_calls(connection, found.number, [call])
+                self._run_calls(connection, found.number, [call], defer=None)
         if found is None:
             found = find_log(connection, self._target)
         if found is None:
@@ -224,12 +228,7 @@ class PostgresLog(ConditionalLog):
     def next_position(self) -> int:
         """See `EventLog.next_position`."""
         number = self._number()
-        sql = self._target.sql(_NEXT)
-        row = self._pool.repeat(lambda connection: connection.execute(sql, [number]).fetchone())
-        if row is None:
-            msg = "the log is not there any more"
-            raise NotFound(msg, log=self.name)
-        next_idx = cast("int", row[0])
+        next_idx = self._pool.repeat(lambda connection: self._durable.next_idx(connection, number))
         self._listener.note(next_idx)
         return next_idx
 
@@ -239,11 +238,7 @@ class PostgresLog(ConditionalLog):
 
     def scan_raw(self, since_position: int, limit: int) -> list[Record]:
         """See `Vacuumable.scan_raw`."""
-        sql, parameters = self._target.sql(RECORDS), [self._number(), since_position, limit]
-        rows = self._pool.repeat(
-            lambda connection: connection.execute(sql, parameters, binary=True).fetchall()
-        )
-        return [Record(*row) for row in rows]
+        return self._store.records(since_position, limit)
 
     def wait(self, position: int, timeout_s: float) -> bool:
         """See `EventLog.wait`; woken by NOTIFY, and by a look every `POLL_S`."""
@@ -303,7 +298,7 @@ class PostgresLog(ConditionalLog):
         number = self._number()
         try:
             with self._pool.connection(patient=True) as connection:
-                return self._run_calls(connection, number, calls)
+                return self._run_calls(connection, number, calls, defer=self._crowded > 0)
         except Lost as lost:
             msg = f"the connection broke before the answer came: {lost}"
             return [
@@ -316,8 +311,9 @@ class PostgresLog(ConditionalLog):
             return [error] * len(calls)
 
     def _run_calls(
-        self, connection: Connection, number: int, calls: Sequence[_Call]
+        self, connection: Connection, number: int, calls: Sequence[_Call], *, defer: bool | None
     ) -> list[_Answer]:
+        """Commit calls, and return when that is durable, or at once in a transaction."""
         events = [event for call in calls for event in call.events]
         rows = connection.execute(
             self._target.sql(_APPEND),
@@ -325,6 +321,7 @@ class PostgresLog(ConditionalLog):
                 number,
                 self._channel,
                 TOUCH_RECORDS_MAX,
+                defer,
                 [len(call.events) for call in calls],
                 [call.at for call in calls],
                 [call.seen_idx for call in calls],
@@ -335,12 +332,17 @@ class PostgresLog(ConditionalLog):
                 ByteaArray([value for call in calls for value in call.values]),
             ],
         ).fetchall()
-        if rows:
-            self._listener.note(cast("int", rows[-1][1]))
+        *_, next_idx, _, is_deferred, is_crowded = rows[-1]
+        self._crowded = CROWDED_APPENDS if is_crowded else max(self._crowded - 1, 0)
+        if is_deferred:
+            flush(connection)
+        if defer is not None:
+            self._durable.note(next_idx)
+        self._listener.note(next_idx)
         return [self._answer(call, row) for call, row in zip(calls, rows, strict=True)]
 
     def _answer(self, call: _Call, row: Sequence[int | None]) -> _Answer:
-        first_idx, next_idx, created_at = row
+        first_idx, next_idx, created_at, *_ = row
         if first_idx is None:
             try:
                 check_not_shorter(cast("int", next_idx), call.seen_idx or 0, self.name)

@@ -8,16 +8,17 @@ from typing import Any, Final, TypeVar, cast
 
 from belog.schemas.fold import Record
 from belog.storage.postgres_client import Connection, Pool
+from belog.storage.postgres_durable import Durable
 from belog.storage.postgres_uri import Target
 from belog.storage.postgres_values import ByteaArray, TextArray, copy_pairs
 from belog.storage.term_store import Entries, IndexState, Name
 from belog.storage.terms import COUNTED_ONLY, Field, PatternRange
 
-__all__ = ["RECORDS", "PostgresTerms"]
+__all__ = ["PostgresTerms"]
 
 T = TypeVar("T")
 
-RECORDS: Final = """
+_RECORDS: Final = """
 SELECT idx, created_at, value FROM {schema}.belog_records
 WHERE log = %s AND idx >= %s ORDER BY idx LIMIT %s
 """
@@ -85,16 +86,20 @@ WHERE log = %s AND field = %s AND term = ANY(%b::text[]) AND first_run_idx IS NO
 class PostgresTerms:
     """A `TermStore` over the connections of a log. Thread-safe."""
 
-    def __init__(self, target: Target, pool: Pool, number: Callable[[], int]) -> None:
+    def __init__(
+        self, target: Target, pool: Pool, durable: Durable, number: Callable[[], int]
+    ) -> None:
         """Open nothing yet.
 
         Args:
             target: Which log.
             pool: Its connections.
+            durable: How far it is durable.
             number: Returns the log's key in the tables.
         """
         self._target = target
         self._pool = pool
+        self._durable = durable
         self._number = number
 
     def _rows(self, sql: str, *parameters: object, binary: bool = False) -> list[tuple[Any, ...]]:
@@ -105,9 +110,19 @@ class PostgresTerms:
 
     # --- records
 
-    def records(self, since: int, limit: int) -> Sequence[Record]:
-        """See `TermStore.records`."""
-        rows = self._rows(RECORDS, self._number(), since, limit, binary=True)
+    def records(self, since: int, limit: int) -> list[Record]:
+        """See `TermStore.records`; returns when they are durable."""
+        statement, number = self._target.sql(_RECORDS), self._number()
+        return self._pool.repeat(
+            lambda connection: self._records(connection, statement, [number, since, limit])
+        )
+
+    def _records(
+        self, connection: Connection, statement: bytes, parameters: Sequence[int]
+    ) -> list[Record]:
+        rows = connection.execute(statement, parameters, binary=True).fetchall()
+        if rows:
+            self._durable.require(connection, parameters[0], rows[-1][0] + 1)
         return [Record(*row) for row in rows]
 
     def records_at(self, indices: Sequence[int]) -> Sequence[Record]:

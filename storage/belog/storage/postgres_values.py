@@ -9,6 +9,7 @@ format.
 
 import struct
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import Final
 
 from msgspec import Struct
@@ -44,17 +45,13 @@ class TextArray(Struct, frozen=True):
     items: Sequence[str | None]
 
 
-def _array(element: int, items: Iterable[bytes | None], count: int) -> bytes:
-    if not count:
+def _array(element: int, items: Sequence[bytes | None]) -> bytes:
+    if not items:
         return _EMPTY.pack(0, 0, element)
-    parts = [_HEADER.pack(1, 1, element, count, 1)]
-    pack = _LENGTH.pack
-    for item in items:
-        if item is None:
-            parts.append(_NULL)
-        else:
-            parts += (pack(len(item)), item)
-    return b"".join(parts)
+    pack, null = _LENGTH.pack, (_NULL, b"")
+    parts = [null if item is None else (pack(len(item)), item) for item in items]
+    header = _HEADER.pack(1, 1, element, len(items), 1)
+    return b"".join((header, *chain.from_iterable(parts)))
 
 
 class _ByteaArrayDumper(Dumper):
@@ -62,7 +59,7 @@ class _ByteaArrayDumper(Dumper):
     oid = _BYTEA_ARRAY
 
     def dump(self, obj: ByteaArray) -> bytes:
-        return _array(_BYTEA, obj.items, len(obj.items))
+        return _array(_BYTEA, obj.items)
 
 
 class _TextArrayDumper(Dumper):
@@ -70,8 +67,8 @@ class _TextArrayDumper(Dumper):
     oid = _TEXT_ARRAY
 
     def dump(self, obj: TextArray) -> bytes:
-        items = (None if item is None else item.encode() for item in obj.items)
-        return _array(_TEXT, items, len(obj.items))
+        items = [None if item is None else item.encode() for item in obj.items]
+        return _array(_TEXT, items)
 
 
 def register(adapters: AdaptersMap) -> None:

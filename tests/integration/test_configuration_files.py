@@ -205,12 +205,8 @@ def test_a_made_token_is_good_for_what_it_says() -> None:
     shown, _, printed = run("token", "create", "--actor", "me", "--role", "read").partition("\n\n")
     Path("t").write_text(printed)
     assert access_of(AccessSection(tokens_file="t")).authenticate(shown).role is Role.READ
-    for wrong in (
-        ["--role", "owner"],
-        ["--role", "admin", "--pattern", "x"],
-        ["--role", "read", "--pattern", "["],
-    ):
-        with pytest.raises(Exception, match=r"role|admin|bracket"):
+    for wrong in (["--role", "admin", "--pattern", "x"], ["--role", "read", "--pattern", "["]):
+        with pytest.raises(InvalidConfiguration, match=r"admin|bracket"):
             run("token", "create", "--actor", "me", *wrong)
 
 

@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Iterator
+from enum import StrEnum
 from itertools import takewhile
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -10,9 +11,8 @@ from typing import Annotated, Any, Final
 import msgspec
 import typer
 
-from belog.schemas.errors import InvalidInput
 from belog.service import options
-from belog.service.access import TOKEN_CHARS_MAX, Access, Role, TokenEntry, hash_token
+from belog.service.access import TOKEN_CHARS_MAX, Access, RoleName, TokenEntry, hash_token
 from belog.service.binding import check_binding
 from belog.service.configuration import ClientSection, Configuration, UpstreamSection
 from belog.service.configuration_files import read_configuration
@@ -161,14 +161,20 @@ def _notes(found: Configuration) -> Iterator[str]:
 # --- tokens
 
 
+class RoleChoice(StrEnum):
+    """Roles, as a command line names them."""
+
+    READ = "read"
+    APPEND = "append"
+    ADMIN = "admin"
+
+
 @token_app.command("create")
 def token_create(
     actor: Annotated[
         str, typer.Option("--actor", metavar="NAME", help="Whose it is: the actor of its events.")
     ],
-    role: Annotated[
-        str, typer.Option("--role", metavar="read|append|admin", help="What it is for.")
-    ],
+    role: Annotated[RoleChoice, typer.Option("--role", help="What it is for.")],
     *,
     pattern: Annotated[
         list[str] | None,
@@ -192,7 +198,12 @@ def token_create(
     Example: belog token create --actor dashboard --role read --file tokens.toml > dashboard.token
     """
     token = new_token()
-    entry = _entry(token, actor=actor, role=role, patterns=tuple(pattern or ()))
+    name: RoleName = role.value
+    entry = TokenEntry(
+        actor=actor, role=name, hash=hash_token(token), patterns=tuple(pattern or ())
+    )
+    # As the service would check it.
+    Access((entry,))
     if file is not None:
         append_token(file, entry)
     if as_json:
@@ -216,17 +227,3 @@ def token_hash(*, as_json: options.JsonOption = False) -> None:
         put_json({"hash": hashed})
     else:
         put(hashed)
-
-
-def _entry(token: str, *, actor: str, role: str, patterns: tuple[str, ...]) -> TokenEntry:
-    for known in Role:
-        if known.label == role:
-            entry = TokenEntry(
-                actor=actor, role=known.label, hash=hash_token(token), patterns=patterns
-            )
-            # As the service would check it.
-            Access((entry,))
-            return entry
-    known_roles = ", ".join(known.label for known in Role)
-    msg = f"role {role!r} is none of {known_roles}"
-    raise InvalidInput(msg)

@@ -1,13 +1,14 @@
 """The HTTP application of one log: the table of routes, and what each of them does."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Final
 
 from fastapi import FastAPI
 from starlette.routing import Route
 
 from belog.service.access import Access
-from belog.service.http_api import builds, events, partitions, service_routes, stream
+from belog.service.http_api import builds, events, pages, partitions, service_routes, stream
 from belog.service.http_api.call import Slots
 from belog.service.http_api.gate import Endpoint, Gate, Handler
 from belog.service.http_api.route_table import RouteEntry, RouteTable
@@ -46,6 +47,8 @@ HANDLERS: Final[Mapping[tuple[str, str], Handler]] = {
     ("GET", "/status"): service_routes.get_status,
     ("GET", "/healthz"): service_routes.get_health,
     ("GET", "/readyz"): service_routes.get_readiness,
+    ("GET", "/openapi.json"): pages.get_openapi,
+    ("GET", "/docs"): pages.get_docs,
 }
 """What each route of the table does."""
 
@@ -63,9 +66,12 @@ def make_app(instance: Instance, access: Access, settings: HttpSettings | None =
     settings = settings or HttpSettings()
     app = FastAPI(title=settings.title, openapi_url=None, docs_url=None, redoc_url=None)
     app.router.redirect_slashes = False
+    # The framework's own document would know nothing of these routes.
+    app.openapi = partial(pages.openapi_document, app)  # type: ignore[method-assign]
     table = RouteTable(())
     app.state.table = table
     app.state.written = events.Written()
+    app.state.openapi = None
     app.state.slots = slots = Slots(settings.waiters_max)
     app.add_middleware(
         Gate,
@@ -77,8 +83,7 @@ def make_app(instance: Instance, access: Access, settings: HttpSettings | None =
     )
     # Paths without names first: the router takes the first that fits.
     for entry in sorted(ROUTES, key=lambda entry: "{" in entry.path):
-        if (entry.method, entry.path) in HANDLERS:
-            add_route(app, entry, HANDLERS[entry.method, entry.path])
+        add_route(app, entry, HANDLERS[entry.method, entry.path])
     return app
 
 

@@ -1,6 +1,8 @@
 """Configuration and tokens in files: which file is found, what is read again, what is refused."""
 
 import os
+import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -26,6 +28,8 @@ from belog.service.tokens import (
     read_tokens,
 )
 from tests.servers import eventually
+
+PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
 
 
 def entry(token: str, actor: str = "a", *patterns: str) -> TokenEntry:
@@ -208,6 +212,17 @@ def test_a_made_token_is_good_for_what_it_says() -> None:
     for wrong in (["--role", "admin", "--pattern", "x"], ["--role", "read", "--pattern", "["]):
         with pytest.raises(InvalidConfiguration, match=r"admin|bracket"):
             run("token", "create", "--actor", "me", *wrong)
+
+
+def test_the_commands_of_the_page_run(here: Path) -> None:
+    (here / "production.toml").write_text("[server]\nhost = '::1'\n")
+    (here / "dashboard.token").write_text(new_token())
+    commands = re.findall(r"^    belog (.*)$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    assert len(commands) == 6
+    for command in commands:
+        words, _, source = command.partition(" < ")
+        stdin = (here / source).read_text(encoding="utf-8") if source else None
+        assert run(*shlex.split(words), stdin=stdin), command
 
 
 def test_commands_take_their_defaults_from_the_file(here: Path) -> None:

@@ -96,6 +96,18 @@ def test_a_waiting_page_comes_with_the_event_it_waits_for(client: Stubs, prefix:
     assert [event.index for event in page.events] == [index]
 
 
+def test_who_names_a_partition_twice_waits_like_everybody(client: Stubs, prefix: str) -> None:
+    end = client.log.GetStatus(event_log_pb2.GetStatusRequest(), timeout=CALL_S).next_idx
+    request = graph_pb2.ListEventsRequest(since_idx=end, wait_ms=100)
+    request.filter.partition_refs.extend([prefix, prefix])
+    page = client.graph.ListEvents(request, timeout=CALL_S)
+    assert (len(page.events), page.next_idx) == (0, end)
+    request.wait_ms = 60_000
+    waiting = client.graph.ListEvents.future(request, timeout=CALL_S)
+    index = append(client, "v1.partition.observed", prefix)
+    assert [event.index for event in waiting.result().events] == [index]
+
+
 def test_a_stream_misses_nothing_from_its_cursor_on(client: Stubs, prefix: str) -> None:
     before = [append(client, "v1.partition.observed", f"{prefix}{n}") for n in range(5)]
     request = graph_pb2.StreamEventsRequest(since_idx=before[0])

@@ -87,7 +87,7 @@ def _register_names(wanted: EventFilter) -> Sequence[tuple[str, str]]:
     """Return the names of the register under which every matching event is looked up."""
     for field in (*_TERM_FIELDS, *_EVENT_FIELDS):
         if terms := cast("tuple[str, ...]", getattr(wanted, field)):
-            return [(field, term) for term in terms]
+            return [(field, term) for term in dict.fromkeys(terms)]
     return [_ANY]
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import math
 import signal
 import socket
 import ssl
@@ -101,12 +102,13 @@ async def serve(
     tls: ssl.SSLContext | None = None,
     others: Callable[[], Awaitable[list[Stoppable]]] | None = None,
     stop: asyncio.Event,
+    stop_s: float = STOP_S,
     on_ready: Callable[[], None] | None = None,
 ) -> None:
     """Serve an open instance until told to stop; then end gracefully.
 
     Gracefully: no new connection, everybody who waits is answered, requests under way may go on
-    for `STOP_S`. The instance stays the caller's to close, which finishes appends that were taken.
+    for `stop_s`. The instance stays the caller's to close, which finishes appends that were taken.
 
     Args:
         instance: Open, on this loop.
@@ -115,6 +117,7 @@ async def serve(
         tls: For HTTPS.
         others: Starts further servers, once HTTP is about to answer.
         stop: Set to stop.
+        stop_s: How long requests under way may go on then, seconds.
         on_ready: Called when requests are answered.
     """
     config = uvicorn.Config(
@@ -126,7 +129,7 @@ async def serve(
         access_log=False,
         server_header=False,
         timeout_keep_alive=KEEP_ALIVE_S,
-        timeout_graceful_shutdown=int(STOP_S),
+        timeout_graceful_shutdown=math.ceil(stop_s),
         backlog=BACKLOG,
         # The access log names the peer; who stands behind a proxy is not believed.
         proxy_headers=False,
@@ -151,7 +154,7 @@ async def serve(
         server.should_exit = True
         # Only after the listener knows: who is sent away would come back here at once.
         instance.stop()
-        await asyncio.gather(*(other.stop(STOP_S) for other in started))
+        await asyncio.gather(*(other.stop(stop_s) for other in started))
         await running
 
 

@@ -70,6 +70,7 @@ def serve_configured(configuration: Configuration, *, say: Callable[[str], None]
                     tls=tls,
                     others=_grpc_starter(configuration, instance, access, observation, grpc_ports),
                     stop=stop,
+                    stop_s=server.drain_s,
                     on_ready=lambda: _announce(say, instance, where, port, grpc_ports, warning),
                 )
         finally:

@@ -24,6 +24,7 @@ CLIENTS = {
     "aiokafka": "belog.processors.app*",
     "psycopg": "belog.storage.postgres*",
     "psycopg_pool": "belog.storage.postgres*",
+    "httpx": "belog.client.http*",
     "deltalake": "belog.storage.delta*",
     "arro3": "belog.storage.delta*",
     "prometheus_client": "belog.service.metrics*",

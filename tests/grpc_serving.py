@@ -1,4 +1,4 @@
-"""A real gRPC server over a log of its own, and the stubs of a user's program."""
+"""A real server over a log of its own, for gRPC and HTTP, and the stubs of a user's program."""
 
 import asyncio
 import threading
@@ -17,7 +17,9 @@ from grpc_status import rpc_status
 from belog.schemas.payload import JsonValue
 from belog.service.access import Access
 from belog.service.grpc_api import GrpcServer, GrpcSettings, start_grpc
+from belog.service.http_api import make_app
 from belog.service.instance import Instance, InstanceSettings
+from belog.service.server import HttpListener, Stoppable, listen, serve
 from belog.v1 import (
     catalog_pb2,
     catalog_pb2_grpc,
@@ -62,17 +64,26 @@ class Served:
         self.loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
         try:
+            listening = listen(HttpListener(port=0))
+            self.http_port: int = listening.getsockname()[1]
             async with Instance(self._settings) as self.instance:
-                settings = GrpcSettings(**cast("Any", self._limits))
-                self.server: GrpcServer = await start_grpc(self.instance, self._access, settings)
-                self._up.set_result(None)
-                await self._stop.wait()
-                self.instance.stop()
-                await self.server.stop(5)
+                await serve(
+                    self.instance,
+                    make_app(self.instance, self._access),
+                    listening,
+                    others=self._others,
+                    stop=self._stop,
+                    on_ready=lambda: self._up.set_result(None),
+                )
         except BaseException as error:
             if self._up.done():
                 raise
             self._up.set_exception(error)
+
+    async def _others(self) -> list[Stoppable]:
+        settings = GrpcSettings(**cast("Any", self._limits))
+        self.server: GrpcServer = await start_grpc(self.instance, self._access, settings)
+        return [self.server]
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self.loop).result(CALL_S)

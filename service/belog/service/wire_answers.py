@@ -6,7 +6,7 @@ from uuid import UUID
 
 import msgspec
 
-from belog.processors.rows import BuildRow, PartitionRow
+from belog.processors.rows import Attempt, Availability, BuildRow, PartitionRow
 from belog.query.answers import ActiveBuild, Graph
 from belog.schemas.errors import BelogError, Conflict, InvalidFilter
 from belog.schemas.events import Manifest
@@ -35,6 +35,9 @@ Covers = Callable[[str], bool]
 _STATES: Final[dict[int, str]] = {
     status_of_state(state): state for state in LIFECYCLE_1.states("partition")
 }
+
+_IN_ATTEMPT: Final = frozenset({"requested", "scheduled", "building", "delegated", "failed"})
+"""States that the last attempt has led to."""
 
 
 def problem_to_wire(error: BelogError) -> events_pb2.Problem:
@@ -95,7 +98,6 @@ def states_of_statuses(statuses: Iterable[int]) -> tuple[str, ...]:
 
 def partition_to_wire(row: PartitionRow) -> catalog_pb2.Partition:
     """Return the message of a partition as it is now."""
-    attempt, data = row.attempt, row.available
     message = catalog_pb2.Partition(
         partition_ref=row.ref,
         status=status_of_state(row.state),
@@ -104,33 +106,40 @@ def partition_to_wire(row: PartitionRow) -> catalog_pb2.Partition:
         has_data=row.has_data,
         message=row.message or "",
     )
-    label = ""
-    deps: tuple[str, ...] = ()
-    if data is not None:
-        label, deps = data.job_label or "", data.upstream_deps
-        message.available_index = data.index
-        message.available_at = data.at
-        message.available_from_run = data.build_id or ""
-        if row.state in {"stale", "removed"}:
-            message.reason = data.reason or ""
-            message.cause_partition = data.cause_partition or ""
-    if attempt is not None:
-        message.job_graph_run_id = attempt.build_id
-        message.job_run_id = attempt.job_run_id or ""
-        message.requesting_clients.extend(attempt.requesting_clients)
-        message.requested_at = attempt.requested_at
-        message.joined_runs.extend(attempt.joined_builds)
-        message.delegated_to_log = attempt.delegated_to_log or ""
-        message.delegated_to_run_id = attempt.delegated_to_build or ""
-        if row.state not in {"available", "stale", "removed"}:
-            label, deps = attempt.job_label or label, attempt.upstream_deps or deps
-        if row.state == "failed":
-            message.reason = attempt.failure_reason or ""
-    message.job_label = label
-    message.upstream_deps.extend(deps)
-    if data is not None and (manifest := manifest_from_json(data.manifest)) is not None:
-        message.manifest.CopyFrom(manifest)
+    if row.available is not None:
+        _add_data(message, row.available, is_gone=row.state in {"stale", "removed"})
+    if row.attempt is not None:
+        _add_attempt(message, row.attempt, row.state)
     return message
+
+
+def _add_data(message: catalog_pb2.Partition, data: Availability, *, is_gone: bool) -> None:
+    message.available_index = data.index
+    message.available_at = data.at
+    message.available_from_run = data.build_id or ""
+    message.job_label = data.job_label or ""
+    message.upstream_deps.extend(data.upstream_deps)
+    if is_gone:
+        message.reason = data.reason or ""
+        message.cause_partition = data.cause_partition or ""
+    if (manifest := manifest_from_json(data.manifest)) is not None:
+        message.manifest.CopyFrom(manifest)
+
+
+def _add_attempt(message: catalog_pb2.Partition, attempt: Attempt, state: str) -> None:
+    message.job_graph_run_id = attempt.build_id
+    message.job_run_id = attempt.job_run_id or ""
+    message.requesting_clients.extend(attempt.requesting_clients)
+    message.requested_at = attempt.requested_at
+    message.joined_runs.extend(attempt.joined_builds)
+    message.delegated_to_log = attempt.delegated_to_log or ""
+    message.delegated_to_run_id = attempt.delegated_to_build or ""
+    if state in _IN_ATTEMPT:
+        message.job_label = attempt.job_label or message.job_label
+        if attempt.upstream_deps:
+            message.upstream_deps[:] = attempt.upstream_deps
+    if state == "failed":
+        message.reason = attempt.failure_reason or ""
 
 
 def manifest_from_json(text: str | None) -> catalog_pb2.PartitionManifest | None:

@@ -212,12 +212,14 @@ class _FaustTail:
             await asyncio.Event().wait()
         self._pending.clear()
         self._is_assigned = True
+        self._context.observer.assigned(is_assigned=True)
         log_event("assigned", position=self._follower.position)
         return self._follower.position
 
     async def _on_revoked(self, sender: object, *args: object, **options: object) -> None:
         del sender, args, options
         self._is_assigned = False
+        self._context.observer.assigned(is_assigned=False)
         self._pending.clear()
         log_event("revoked", position=self._follower.position)
 
@@ -262,6 +264,7 @@ class _FaustTail:
                 status = await loop.run_in_executor(self._watcher, self._reader.status)
                 end = await loop.run_in_executor(self._watcher, self._context.log.next_position)
             except Unavailable as error:
+                self._context.observer.failed(error)
                 outage.lasts(error)
                 continue
             outage.is_over()

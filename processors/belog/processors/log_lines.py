@@ -33,9 +33,13 @@ _NUMBERS: Final = re.compile(r"\d+")
 
 
 def log_event(event: str, level: int = logging.INFO, **fields: object) -> None:
-    """Write one structured log line."""
+    """Write one structured log line.
+
+    Its text is a JSON object; a formatter that knows fields finds them in `event` and `fields`.
+    """
     if LOGGER.isEnabledFor(level):
-        LOGGER.log(level, json.dumps({"event": event, **fields}, default=str, ensure_ascii=False))
+        text = json.dumps({"event": event, **fields}, default=str, ensure_ascii=False)
+        LOGGER.log(level, "%s", text, extra={"event": event, "fields": fields})
 
 
 class Outage:

@@ -21,7 +21,7 @@ from belog.processors.redis_scripts import BEGIN, WRITE
 from belog.processors.redis_tables import read_status
 from belog.processors.table_fold import TABLE_SCHEMA_VERSION, Change, Checkpoint
 from belog.processors.tables import Stale, TablesStatus
-from belog.schemas.errors import Misconfigured, NewerFormat, Unavailable
+from belog.schemas.errors import BelogError, Misconfigured, NewerFormat, Unavailable
 from belog.storage.creation import now_us
 
 __all__ = ["RETRY_S", "RedisWriter"]
@@ -63,6 +63,7 @@ class RedisWriter:
         clock: Callable[[], int] = now_us,
         pause: Callable[[float], None] = time.sleep,
         loading: str | None = None,
+        on_error: Callable[[BelogError], None] | None = None,
     ) -> None:
         """Name the tables; nothing is sent yet.
 
@@ -73,6 +74,7 @@ class RedisWriter:
             pause: Waits between two tries, seconds.
             loading: Write into this generation, which nobody reads yet; see
                 `belog.processors.redis_load`.
+            on_error: Called with each error that is waited out, in any thread.
         """
         self.name = uri.name
         keys = Keys.of(uri.prefix)
@@ -81,6 +83,7 @@ class RedisWriter:
         self._write = self._client.register_script(WRITE)
         self._begin = self._client.register_script(BEGIN)
         self._retry_s = retry_s
+        self._on_error = on_error
         self._clock = clock
         self._pause = pause
         self._sender = ThreadPoolExecutor(1, thread_name_prefix="belog-redis")
@@ -259,6 +262,8 @@ class RedisWriter:
             try:
                 answer = action()
             except Unavailable as error:
+                if self._on_error is not None:
+                    self._on_error(error)
                 outage.lasts(error)
             else:
                 outage.is_over()

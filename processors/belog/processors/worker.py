@@ -34,6 +34,7 @@ from belog.storage.snapshots import SnapshotStore
 __all__ = [
     "Tail",
     "Watchdog",
+    "WorkerObserver",
     "WorkerSettings",
     "WorkerSnapshots",
     "WorkerStatus",
@@ -159,6 +160,25 @@ class Watchdog:
             raise Diverged(msg, hint="this worker gives up; start it again")
 
 
+class WorkerObserver:
+    """Told what a worker does, in any of its threads; must neither block nor raise.
+
+    The base class takes note of nothing.
+    """
+
+    def started(self, log: EventLog, identity: LogIdentity, follower: TableFollower) -> None:
+        """Take note of what it works with, before it catches up."""
+
+    def assigned(self, *, is_assigned: bool) -> None:
+        """Take note of whether it tails the log now, or stands by."""
+
+    def failed(self, error: BelogError) -> None:
+        """Take note of an error that it waits out."""
+
+    def snapshot_ended(self, outcome: TakenSnapshot | BelogError) -> None:
+        """Take note of a snapshot that is on disk, or of why there is none."""
+
+
 class TailContext(Struct, frozen=True):
     """What a tail works with."""
 
@@ -169,6 +189,7 @@ class TailContext(Struct, frozen=True):
     follower: TableFollower
     settings: WorkerSettings
     stop: Stop
+    observer: WorkerObserver
 
 
 class _FaustModule(Protocol):
@@ -184,6 +205,7 @@ class _RedisModule(Protocol):
         *,
         retry_s: float,
         beginning: Callable[[LoadTables], SnapshotBeginning] | None,
+        on_error: Callable[[BelogError], None] | None,
     ) -> TableFollower: ...
 
 
@@ -195,6 +217,7 @@ def run_worker(
     snapshots: WorkerSnapshots | None = None,
     stop: Stop | None = None,
     on_progress: OnProgress | None = None,
+    observer: WorkerObserver | None = None,
 ) -> None:
     """Keep tables in Redis up with a log until told to stop. Blocks.
 
@@ -207,6 +230,7 @@ def run_worker(
         snapshots: Where to start from and what to take; None to read the log from its beginning.
         stop: Set by another thread to end.
         on_progress: Called while it catches up in bulk.
+        observer: Told what it does.
 
     Raises:
         NotFound: There is no place for the log, such as its Kafka topic.
@@ -217,22 +241,31 @@ def run_worker(
         InvalidUri: A URI is malformed, or a package that it needs is not installed.
     """
     settings = settings or WorkerSettings()
+    observer = observer or WorkerObserver()
     log = open_log(log_uri)
     with _stopping(stop) as stopping, log:
-        identity = _until_there(log, settings.retry_s, stopping)
+        identity = _until_there(log, settings.retry_s, stopping, observer)
         if identity is None:
             return
         redis = cast("_RedisModule", _imported("belog.processors.redis_follower", "redis"))
-        beginning = None if snapshots is None else _beginning(log, identity, snapshots)
+        beginning = None if snapshots is None else _beginning(log, identity, snapshots, observer)
         follower = redis.follower_from_uri(
-            log, tables_uri, identity, retry_s=settings.retry_s, beginning=beginning
+            log,
+            tables_uri,
+            identity,
+            retry_s=settings.retry_s,
+            beginning=beginning,
+            on_error=observer.failed,
         )
         try:
             start = follower.start()
+            observer.started(log, identity, follower)
             log_event("started", log=log.name, log_id=identity.log_id, position=start.position)
             follower.catch_up(on_progress=_logging(on_progress), stop=stopping)
             log_event("caught_up", position=follower.position, applied=follower.next_idx)
-            context = TailContext(log, log_uri, identity, tables_uri, follower, settings, stopping)
+            context = TailContext(
+                log, log_uri, identity, tables_uri, follower, settings, stopping, observer
+            )
             if not stopping.is_set():
                 _tail(context)
         finally:
@@ -241,9 +274,10 @@ def run_worker(
 
 
 def _beginning(
-    log: EventLog, identity: LogIdentity, snapshots: WorkerSnapshots
+    log: EventLog, identity: LogIdentity, snapshots: WorkerSnapshots, observer: WorkerObserver
 ) -> Callable[[LoadTables], SnapshotBeginning]:
     def say(outcome: TakenSnapshot | BelogError) -> None:
+        observer.snapshot_ended(outcome)
         if isinstance(outcome, BelogError):
             log_event("snapshot_failed", logging.WARNING, error=str(outcome))
             return
@@ -295,6 +329,7 @@ def tail_plainly(context: TailContext) -> None:
     log, follower, stop = context.log, context.follower, context.stop
     outage = Outage(context.settings.retry_s)
     checked_at = time.monotonic()
+    context.observer.assigned(is_assigned=True)
     while not stop.is_set():
         try:
             if log.wait(follower.position, TAIL_WAIT_S):
@@ -304,11 +339,14 @@ def tail_plainly(context: TailContext) -> None:
                 checked_at = time.monotonic()
             outage.is_over()
         except Unavailable as error:
+            context.observer.failed(error)
             outage.lasts(error)
             stop.wait(TAIL_WAIT_S)
 
 
-def _until_there(log: EventLog, retry_s: float, stop: Stop) -> LogIdentity | None:
+def _until_there(
+    log: EventLog, retry_s: float, stop: Stop, observer: WorkerObserver
+) -> LogIdentity | None:
     """Open the log once it can be reached and holds something; None when stopped before."""
     outage = Outage(retry_s)
     while True:
@@ -317,6 +355,7 @@ def _until_there(log: EventLog, retry_s: float, stop: Stop) -> LogIdentity | Non
         except Unavailable as error:
             if stop.is_set():
                 raise
+            observer.failed(error)
             outage.lasts(error)
         else:
             outage.is_over()

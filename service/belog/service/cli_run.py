@@ -1,6 +1,5 @@
 """Commands that run for a while: demo, worker, sink, replay, verify, import dag."""
 
-import logging
 import signal
 import threading
 from collections.abc import Callable, Generator
@@ -42,6 +41,15 @@ from belog.service.snapshots import (
     tables_from,
 )
 from belog.service.terminal import note, progress_bar, put, put_fields, put_json
+from belog.service.watched_commands import (
+    METRICS_HOST,
+    MetricsHostOption,
+    MetricsPortOption,
+    log_as_configured,
+    watched_sink,
+    watched_worker,
+)
+from belog.sink.replicate import Progress as SinkProgress
 from belog.sink.run import run_sink
 from belog.sink.verify import verify_replica
 from belog.storage import EventLog
@@ -50,6 +58,15 @@ from belog.storage.verify import verify_log
 
 __all__ = ["demo", "replay", "sink", "verify", "worker"]
 
+KeptOption = Annotated[
+    int,
+    typer.Option(
+        "--keep",
+        envvar="BELOG__SNAPSHOTS__KEPT",
+        min=1,
+        help="Remove older snapshots than so many.",
+    ),
+]
 VerifiedTables = Annotated[
     str | None,
     typer.Option(
@@ -100,6 +117,7 @@ def demo(
 
 
 def sink(
+    context: typer.Context,
     origin: options.FromOption,
     target: options.ToOption,
     *,
@@ -108,6 +126,8 @@ def sink(
         Path | None,
         typer.Option("--dead-letter", metavar="FILE", help="Where refused events are kept."),
     ] = None,
+    metrics_port: MetricsPortOption = None,
+    metrics_host: MetricsHostOption = METRICS_HOST,
 ) -> None:
     """Replicate a log to another instance, following it until stopped.
 
@@ -115,19 +135,32 @@ def sink(
 
     Example: belog sink --from kafka://a:9092/builds --to kafka://b:9092/builds-of-a
     """
-    with stop_on_signal() as stop, progress_bar("replicating", None) as show:
+    log_as_configured(context)
+    with (
+        stop_on_signal() as stop,
+        progress_bar("replicating", None) as show,
+        watched_sink(origin, target, metrics_port, metrics_host) as watch,
+    ):
+
+        def on_progress(progress: SinkProgress) -> None:
+            watch.on_progress(progress)
+            show(progress.position, progress.origin_next_position)
+
         progress = run_sink(
             origin,
             target,
             dead_letter=dead_letter,
             stop=stop,
             follow=not once,
-            on_progress=lambda p: show(p.position, p.origin_next_position),
+            on_progress=on_progress,
+            on_start=watch.on_start,
+            on_error=watch.on_error,
         )
     note(f"{progress.written} events written; the replica's last index is {progress.target_index}")
 
 
 def worker(
+    context: typer.Context,
     log: options.LogOption,
     tables: Annotated[
         str,
@@ -160,15 +193,9 @@ def worker(
             help="Take a snapshot after so many events; 0: take none.",
         ),
     ] = SNAPSHOT_EVERY_EVENTS,
-    keep: Annotated[
-        int,
-        typer.Option(
-            "--keep",
-            envvar="BELOG__SNAPSHOTS__KEPT",
-            min=1,
-            help="Remove older snapshots than so many.",
-        ),
-    ] = SNAPSHOTS_KEPT,
+    keep: KeptOption = SNAPSHOTS_KEPT,
+    metrics_port: MetricsPortOption = None,
+    metrics_host: MetricsHostOption = METRICS_HOST,
 ) -> None:
     """Keep the tables in Redis up with a log, until stopped.
 
@@ -177,10 +204,11 @@ def worker(
 
     Example: belog worker --log kafka://localhost:9092/builds --tables redis://localhost:6379/0
     """
-    lines = logging.StreamHandler()
-    lines.addFilter(Seldom())
-    logging.basicConfig(handlers=[lines], level=logging.INFO, format="%(message)s")
-    with progress_bar("catching up", None) as show:
+    log_as_configured(context, (Seldom(),))
+    with (
+        progress_bar("catching up", None) as show,
+        watched_worker(tables, snapshots, metrics_port, metrics_host) as observer,
+    ):
         run_worker(
             log,
             tables,
@@ -193,6 +221,7 @@ def worker(
                 announce=announce_snapshot,
             ),
             on_progress=lambda p: show(p.position, p.end_position),
+            observer=observer,
         )
 
 

@@ -42,6 +42,7 @@ __all__ = [
     "CounterTally",
     "HistogramTally",
     "Metrics",
+    "counter",
     "gauge",
 ]
 
@@ -172,6 +173,15 @@ def gauge(
     family = GaugeMetricFamily(name, text, labels=[label for label, _ in labels])
     if value is not None:
         family.add_metric([given for _, given in labels], value)
+    return family
+
+
+def counter(
+    name: str, text: str, value: float, labels: Sequence[tuple[str, str]] = ()
+) -> CounterMetricFamily:
+    """Return a counter with one sample, of something that is counted elsewhere."""
+    family = CounterMetricFamily(name, text, labels=[label for label, _ in labels])
+    family.add_metric([given for _, given in labels], value)
     return family
 
 

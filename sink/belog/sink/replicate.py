@@ -138,6 +138,7 @@ class Replication:
         dead_letters: DeadLetters | None = None,
         batch_records_max: int = SEND_RECORDS_MAX,
         on_progress: Callable[[Progress], None] | None = None,
+        on_error: Callable[[BelogError], None] | None = None,
         clock: Callable[[], int] = now_us,
     ) -> None:
         """Name the two logs; both stay the caller's to close.
@@ -148,6 +149,7 @@ class Replication:
             dead_letters: Where refused events go; None to stop at the first.
             batch_records_max: Most records of one read and of one write, 1 to `SEND_RECORDS_MAX`.
             on_progress: Called after each read and each write, in the running thread.
+            on_error: Called with each error that is waited out, in the running thread.
             clock: Gives the time for `lag_s`, microseconds since the epoch.
         """
         self._origin = origin
@@ -155,6 +157,7 @@ class Replication:
         self._dead_letters = dead_letters
         self._batch_max = min(max(batch_records_max, 1), SEND_RECORDS_MAX)
         self._on_progress = on_progress
+        self._on_error = on_error
         self._clock = clock
         self._protocol: ReplicationProtocol | None = None
         self._must_look = False
@@ -216,6 +219,8 @@ class Replication:
                     raise
                 self._must_look = True
                 self._last_error = str(error)
+                if self._on_error is not None:
+                    self._on_error(error)
                 # Also after a conflict: the sink that lost a race lets the other one go ahead.
                 stop.wait(pause_s)
                 paused_s += pause_s

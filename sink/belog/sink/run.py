@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+from belog.schemas.errors import BelogError
 from belog.sink.dead_letters import DeadLetterFile
 from belog.sink.replicate import Progress, Replication
 from belog.storage.factory import open_log
@@ -19,6 +20,8 @@ def run_sink(
     dead_letter: Path | str | None = None,
     stop: threading.Event,
     on_progress: Callable[[Progress], None] | None = None,
+    on_start: Callable[[Replication], None] | None = None,
+    on_error: Callable[[BelogError], None] | None = None,
     follow: bool = True,
 ) -> Progress:
     """Replicate one log to another until `stop` is set. Blocks.
@@ -32,6 +35,8 @@ def run_sink(
         dead_letter: File for events that the target refuses; None to stop at the first.
         stop: Set it from a signal handler or another thread.
         on_progress: Called after each read and each write.
+        on_start: Called with the replication before it runs, whose `status` any thread may ask.
+        on_error: Called with each error that is waited out.
         follow: False to return when everything that the origin holds now is replicated.
 
     Raises:
@@ -41,7 +46,11 @@ def run_sink(
     """
     letters = DeadLetterFile(dead_letter) if dead_letter is not None else None
     with open_log(origin_uri) as origin, open_log(target_uri) as target:
-        sink = Replication(origin, target, dead_letters=letters, on_progress=on_progress)
+        sink = Replication(
+            origin, target, dead_letters=letters, on_progress=on_progress, on_error=on_error
+        )
+        if on_start is not None:
+            on_start(sink)
         if follow:
             if await_log(origin, stop) is None:
                 return Progress()

@@ -126,6 +126,7 @@ def sink(
         Path | None,
         typer.Option("--dead-letter", metavar="FILE", help="Where refused events are kept."),
     ] = None,
+    snapshots: options.SnapshotsOption = None,
     metrics_port: MetricsPortOption = None,
     metrics_host: MetricsHostOption = METRICS_HOST,
 ) -> None:
@@ -150,6 +151,7 @@ def sink(
             origin,
             target,
             dead_letter=dead_letter,
+            snapshots=snapshots,
             stop=stop,
             follow=not once,
             on_progress=on_progress,
@@ -357,7 +359,7 @@ def verify(
             differences += [f"tables: {difference}" for difference in found]
             shown["tables"] = reader.name
         if replica is not None:
-            shown["replica"] = _verify_replica(opened, replica, differences)
+            shown["replica"] = _verify_replica(opened, replica, snapshots, differences)
         if snapshot is not None:
             shown["snapshot"] = _verify_snapshot(opened, snapshot, snapshots, differences)
     shown["differences"] = differences
@@ -372,9 +374,12 @@ def verify(
         raise typer.Exit(1)
 
 
-def _verify_replica(origin: EventLog, uri: str, differences: list[str]) -> Json:
+def _verify_replica(
+    origin: EventLog, uri: str, snapshots: str | None, differences: list[str]
+) -> Json:
     with existing_log(uri) as replica:
-        check = verify_replica(origin, replica)
+        store = None if snapshots is None else SnapshotStore(snapshots)
+        check = verify_replica(origin, replica, store)
         try:
             check.require_equal(replica.name)
         except Diverged as error:

@@ -99,24 +99,28 @@ class ReplicationProtocol:
         target_end: TargetEnd,
         *,
         omitted: Mapping[int, bytes] = _NONE_OMITTED,
+        fold: Fold | None = None,
         origin: str = "",
         target: str = "",
     ) -> None:
-        """Start with an origin of which nothing was read.
+        """Start with an origin of which nothing was read, or what a snapshot holds.
 
         Args:
             target_end: What the target holds.
             omitted: Envelopes of the omissions among that, by index.
+            fold: The origin as far as a snapshot goes, which is not past what the target holds;
+                this object's own from now on.
             origin: The origin's name for errors.
             target: The target's name for errors.
         """
-        self.fold = Fold()
+        self.fold = Fold() if fold is None else fold
         self._origin = origin
         self._target = target
         self._omitted = dict(omitted)
         self._queue: deque[CopiedRecord] = deque()
-        self._base = MerkleRange()  # over what the target is known to hold
-        self._base_index = -1
+        # Over what the target is known to hold, or must hold because the snapshot does.
+        self._base = self.fold.merkle.copy()
+        self._base_index = self.fold.last_accepted
         self._marks: deque[tuple[int, MerkleRange]] = deque()  # the origin's, at ends of batches
         self._proof: TargetEnd | None = None
         self._encoder: ReplicaEncoder | None = None

@@ -24,6 +24,7 @@ from belog.schemas.errors import (
     BelogError,
     Corrupt,
     Diverged,
+    Gone,
     IndexConflict,
     InvalidEvent,
     LimitExceeded,
@@ -31,9 +32,11 @@ from belog.schemas.errors import (
     LogTruncated,
     NotFound,
 )
+from belog.schemas.fold import Fold
 from belog.sink.dead_letters import DEAD_LETTERS_MAX, DeadLetters
 from belog.sink.omission import omit
 from belog.sink.opening import open_target
+from belog.sink.origin import fold_within
 from belog.sink.protocol import (
     EMPTY_TARGET,
     SEND_RECORDS_MAX,
@@ -45,6 +48,7 @@ from belog.sink.verify import verify_replica
 from belog.storage.creation import now_us
 from belog.storage.interface import FOLLOW_WAIT_S, CopiedRecord, EventLog
 from belog.storage.opening import open_existing
+from belog.storage.snapshots import SnapshotStore
 
 __all__ = [
     "CONFLICTS_MAX",
@@ -136,6 +140,7 @@ class Replication:
         target: EventLog,
         *,
         dead_letters: DeadLetters | None = None,
+        snapshots: SnapshotStore | None = None,
         batch_records_max: int = SEND_RECORDS_MAX,
         on_progress: Callable[[Progress], None] | None = None,
         on_error: Callable[[BelogError], None] | None = None,
@@ -147,6 +152,7 @@ class Replication:
             origin: A log or a replica of one; read only.
             target: The replica to fill; made by `open_target` where its backend makes logs.
             dead_letters: Where refused events go; None to stop at the first.
+            snapshots: Where the origin's snapshots are, to begin from once it was vacuumed.
             batch_records_max: Most records of one read and of one write, 1 to `SEND_RECORDS_MAX`.
             on_progress: Called after each read and each write, in the running thread.
             on_error: Called with each error that is waited out, in the running thread.
@@ -155,6 +161,7 @@ class Replication:
         self._origin = origin
         self._target = target
         self._dead_letters = dead_letters
+        self._snapshots = snapshots
         self._batch_max = min(max(batch_records_max, 1), SEND_RECORDS_MAX)
         self._on_progress = on_progress
         self._on_error = on_error
@@ -183,6 +190,8 @@ class Replication:
             Diverged: The target's events are not a prefix of the origin's; `index` says where
                 first.
             NewerFormat: A record needs newer software; what was before it is replicated.
+            Gone: The origin was vacuumed, and there is no snapshot to begin from; see
+                `belog.sink.origin.fold_within`.
             LimitExceeded: An event was refused and there are no dead letters, or too many.
             Corrupt: The target holds a record that is not of its origin.
             Unavailable: A server was away for longer than `RETRY_TOTAL_S`.
@@ -242,18 +251,33 @@ class Replication:
             self._protocol = None
             self._protocol = self._compared()
             self._copy(stop)
+        except Gone as gone:
+            self._protocol = None
+            self._protocol = self._begun_within(gone)
+            self._copy(stop)
+
+    def _begun_within(self, gone: Gone) -> ReplicationProtocol:
+        """Start anew from a snapshot, because the origin was vacuumed."""
+        end = self._target_end()
+        fold = fold_within(self._origin, UUID(self._log_id), self._snapshots, end.last_index, gone)
+        try:
+            return self._new_protocol(end, {}, fold)
+        except Diverged:
+            return self._compared()
 
     def _compared(self) -> ReplicationProtocol:
         """Start anew where all that differs are omissions; else say where the logs differ first."""
-        check = verify_replica(self._origin, self._target)
+        check = verify_replica(self._origin, self._target, self._snapshots)
         if check.first_difference is not None:
             check.require_equal(self._target.name)
         end = TargetEnd(check.next_idx - 1, check.replica_root)
         return self._new_protocol(end, check.omitted)
 
-    def _new_protocol(self, end: TargetEnd, omitted: Mapping[int, bytes]) -> ReplicationProtocol:
+    def _new_protocol(
+        self, end: TargetEnd, omitted: Mapping[int, bytes], fold: Fold | None = None
+    ) -> ReplicationProtocol:
         return ReplicationProtocol(
-            end, omitted=omitted, origin=self._origin.name, target=self._target.name
+            end, omitted=omitted, fold=fold, origin=self._origin.name, target=self._target.name
         )
 
     def _copy(self, stop: threading.Event) -> None:

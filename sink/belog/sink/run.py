@@ -9,6 +9,7 @@ from belog.sink.dead_letters import DeadLetterFile
 from belog.sink.replicate import Progress, Replication
 from belog.storage.factory import open_log
 from belog.storage.opening import await_log
+from belog.storage.snapshots import SnapshotStore
 
 __all__ = ["run_sink"]
 
@@ -18,6 +19,7 @@ def run_sink(
     target_uri: str,
     *,
     dead_letter: Path | str | None = None,
+    snapshots: Path | str | None = None,
     stop: threading.Event,
     on_progress: Callable[[Progress], None] | None = None,
     on_start: Callable[[Replication], None] | None = None,
@@ -33,6 +35,7 @@ def run_sink(
         origin_uri: The log to replicate, primary or a replica; waited for where it follows.
         target_uri: The replica.
         dead_letter: File for events that the target refuses; None to stop at the first.
+        snapshots: Folder of the origin's snapshots, to begin from once it was vacuumed.
         stop: Set it from a signal handler or another thread.
         on_progress: Called after each read and each write.
         on_start: Called with the replication before it runs, whose `status` any thread may ask.
@@ -47,7 +50,12 @@ def run_sink(
     letters = DeadLetterFile(dead_letter) if dead_letter is not None else None
     with open_log(origin_uri) as origin, open_log(target_uri) as target:
         sink = Replication(
-            origin, target, dead_letters=letters, on_progress=on_progress, on_error=on_error
+            origin,
+            target,
+            dead_letters=letters,
+            snapshots=None if snapshots is None else SnapshotStore(snapshots),
+            on_progress=on_progress,
+            on_error=on_error,
         )
         if on_start is not None:
             on_start(sink)

@@ -254,6 +254,7 @@ class Life:
             (3, self.twin),
             (3, self.haunt),
             (1, self.reuse),
+            (1, self.burst),
             (2, self.look),
             (2, self.read),
         ]
@@ -500,6 +501,12 @@ class Life:
         if self.past:
             used = self.rng.choice(self.past).event_id
             self.put(self.event(PartitionObserved(source="reused"), self.ref(), event_id=used))
+
+    def burst(self) -> None:
+        """Many events at once, so that some are on their way whatever happens."""
+        observed = PartitionObserved(source="burst")
+        count = self.rng.choice((10, 30, 60))
+        self.put(*(self.event(observed, f"burst/{self.name}/{n}") for n in range(count)))
 
     def look(self) -> None:
         """Ask for the state of a subject as it is now."""

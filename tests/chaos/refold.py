@@ -143,10 +143,10 @@ def _partition(rows: Rows, item: Accepted, body: Mapping[str, Any], name: str) -
     elif name == "joined":
         if build != attempt["build_id"]:
             attempt["joined_builds"] = _merged(attempt.get("joined_builds", []), [str(build)])
+            _count(rows, build, "joined")
         attempt["requesting_clients"] = _merged(
             attempt.get("requesting_clients", []), body.get("requesting_clients", [])
         )
-        _count(rows, build, "joined")
     elif name == "scheduled":
         _take(attempt, body, "job_run_id", "task_id", "job_label", "upstream_deps")
     elif name == "delegated":

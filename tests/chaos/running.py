@@ -15,6 +15,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from confluent_kafka import KafkaException
+from redis import RedisError
+
 from tests.chaos.checking import Case, Contradiction, check, shortest
 from tests.chaos.deployment import Backend, Fault
 from tests.chaos.faults import FAULTS
@@ -39,6 +42,8 @@ __all__ = ["Plan", "Report", "plan_of", "run"]
 WORK_S = 4.0
 """How long a run works beside its faults, seconds."""
 FAULTS_MAX = 4
+TOGETHER_SHARE = 0.3
+"""How often the next fault comes while one lasts."""
 GAP_S_MAX = 0.7
 """Longest time between two faults, seconds."""
 HOLD_S_MAX = 5.0
@@ -51,11 +56,9 @@ POLL_S = 0.1
 SHOWN_MAX = 4
 """Contradictions that a report shows."""
 
-UNUSUAL = frozenset(
-    {"broker-older", "topic-recreated", "newer-record", "disk-full", "compaction-fast"}
-)
-"""Faults that are asked for by name only: they end what most checks look at, take long, or need a
-place made for them."""
+GRAVE = ("broker-older", "topic-recreated", "newer-record")
+"""Faults after which most cannot be decided any more: a run meets one of them or none."""
+GRAVE_SHARE = 0.1
 
 SILENT_KINDS = ("worker", "sink")
 """Parts that give up when a server is away for long, and are started again."""
@@ -190,9 +193,12 @@ class _Storm:
     def storm(self) -> None:
         """Work, and let faults befall the system."""
         until = time.monotonic() + self.plan.work_s
-        for fault in self.chosen():
+        faults = list(self.chosen())
+        while faults:
             self.rest(self.rng.uniform(0, GAP_S_MAX))
-            self.befall(fault)
+            fault = faults.pop(0)
+            inner = faults.pop(0) if faults and self.rng.random() < TOGETHER_SHARE else None
+            self.befall(fault, inner)
         self.rest(max(0.5, until - time.monotonic()))
 
     def writing(self) -> bool:
@@ -217,33 +223,50 @@ class _Storm:
         """The faults of this run, each made when its turn comes."""
         names = self.plan.faults
         if names is None:
-            # With repetitions: what is killed on its way up meets what a single kill does not.
-            pool = [name for name in FAULTS if name not in UNUSUAL]
-            applicable = [name for name in pool if FAULTS[name]().applies_to(self.deployment)]
-            names = tuple(
-                self.rng.choice(applicable) for _ in range(self.rng.randint(1, FAULTS_MAX))
-            )
+            fits = [name for name in FAULTS if FAULTS[name]().applies_to(self.deployment)]
+            grave = [name for name in fits if name in GRAVE]
+            usual = [name for name in fits if name not in GRAVE]
+            if grave and self.rng.random() < GRAVE_SHARE:
+                names = (self.rng.choice(grave),)
+            else:
+                # With repetitions: what is killed on its way up meets what one kill does not.
+                count = self.rng.randint(1, FAULTS_MAX)
+                names = tuple(self.rng.choice(usual) for _ in range(count))
         for name in names:
             fault: Fault = FAULTS[name]()
             if fault.applies_to(self.deployment):
                 yield fault
 
-    def befall(self, fault: Fault) -> None:
-        self.report.faults.append(fault.name)
-        began = time.monotonic_ns()
+    def befall(self, fault: Fault, inner: Fault | None = None, *, is_inner: bool = False) -> None:
+        """Let a fault befall the system, and perhaps another one while it lasts."""
+        began = injected = time.monotonic_ns()
         shortest_s, longest_s = fault.hold_s
+        name = fault.name
         try:
-            fault.inject(self.deployment, self.rng)
+            try:
+                fault.inject(self.deployment, self.rng)
+            except (OSError, RuntimeError, KafkaException, RedisError) as error:
+                # Of two faults one may leave no room for the other.
+                name += "(in-vain)"
+                if not is_inner:
+                    says = f"{fault.name} could not be done: {error}"
+                    self.report.contradictions.append(Contradiction("fault-failed", says))
             injected = time.monotonic_ns()
-            self.journal.write("fault", name=fault.name, phase="inject", began=began)
-            _pause(self.rng.uniform(min(shortest_s, HOLD_S_MAX / 2), min(longest_s, HOLD_S_MAX)))
+            self.report.faults.append(name)
+            self.journal.write("fault", name=name, phase="inject", began=began)
+            hold_s = self.rng.uniform(min(shortest_s, HOLD_S_MAX / 2), min(longest_s, HOLD_S_MAX))
+            _pause(hold_s / 2)
+            if inner is not None:
+                self.befall(inner, is_inner=True)
+            _pause(hold_s / 2)
         finally:
             fault.heal(self.deployment)
-        self.journal.write("fault", name=fault.name, phase="heal")
+        self.journal.write("fault", name=name, phase="heal")
         self.allows |= fault.allows
         if fault.allows & {"lost_tail", "replaced"}:
             self.undecided_until = injected
-        self.deployment.revive()
+        if not is_inner:
+            self.deployment.revive()
 
     def rest(self, seconds: float) -> None:
         """Work on without a fault; whatever has died is started again."""

@@ -18,13 +18,19 @@ from belog.storage import open_log
 from belog.storage.kafka_topic import create_topic
 from tests.chaos import follower, graph_process
 from tests.chaos.deployment import Backend, Deployment, Gate, Kind
-from tests.chaos.faults import Proxy, clock_file
+from tests.chaos.faults import Proxy, can_mount, clock_file, small_disk
 from tests.chaos.parts import ProcessPart, ServerPart
 from tests.servers import Broker, Postgres, Redis, Server, free_port
 
 __all__ = ["BACKENDS", "Servers", "Shape", "System", "build", "shape_of"]
 
 BACKENDS: tuple[Backend, ...] = ("sqlite", "file", "postgres", "delta", "kafka")
+
+FOLDER_BACKENDS = frozenset({"sqlite", "file", "delta"})
+"""Backends that keep the log in a folder of the run."""
+
+SMALL_DISK_KB = 65_536
+"""Room of a small disk, KiB: a run needs a tenth of it."""
 
 SESSION_S = 1.5
 """How soon another worker takes over from one that is silent, seconds."""
@@ -101,6 +107,10 @@ class Shape:
     sink: bool
     readers: tuple[str, ...] = ("follow", "read", "tables")
     """Modes of `tests.chaos.follower`, a process each."""
+    refs: int = 6
+    """Partitions that all race for."""
+    small_disk: bool = False
+    """Whether the log lies on a disk of its own that can be filled; for root only."""
     calls_max: int = 1_200
     pause_s: float = 0.004
 
@@ -109,16 +119,18 @@ def shape_of(backend: Backend, seed: str) -> Shape:
     """Draw a shape."""
     rng = random.Random(f"{seed}/{backend}/shape")
     # One process writes a file log; several would only wait for its lock.
-    writers = 1 if backend == "file" else rng.choice((2, 3, 3))
+    writers = 1 if backend == "file" else rng.choice((2, 2, 3, 3, 4))
     return Shape(
         backend,
         seed,
         writers,
-        rng.choice((2, 3)) if backend == "file" else rng.choice((1, 1, 2)),
+        rng.choice((2, 3, 4)) if backend == "file" else rng.choice((1, 1, 2, 3)),
         rng.choice((0.0, 0.004, 0.01)),
         worker=backend == "kafka" or (backend != "delta" and rng.random() < 0.3),
         sink=rng.random() < 0.6,
-        pause_s=rng.choice((0.002, 0.005, 0.02)),
+        small_disk=backend in FOLDER_BACKENDS and rng.random() < 0.3 and can_mount(),
+        refs=rng.choice((2, 6, 6, 20)),
+        pause_s=rng.choice((0.0, 0.002, 0.005, 0.02)),
     )
 
 
@@ -166,6 +178,11 @@ def build(
             parts.append(ServerPart(kind, kind, made))
         return made, gate
 
+    disk = ExitStack()
+    if shape.backend in FOLDER_BACKENDS:
+        (folder / "log").mkdir()
+        if shape.small_disk:
+            disk.enter_context(small_disk(folder / "log", SMALL_DISK_KB))
     raw_uri = _place(deployment, name, folder, server)
     with open_log(deployment.log_uri) as log:
         deployment.log_id = log.initialize().log_id
@@ -184,16 +201,15 @@ def build(
     finally:
         for part in system.processes:
             part.close()
+        disk.close()
 
 
 def _place(deployment: Deployment, name: str, folder: Path, server: Any) -> str:  # noqa: ANN401
     """Say where the log is; return how the checker gets at it."""
     backend = deployment.backend
     if backend == "sqlite":
-        (folder / "log").mkdir()
         deployment.log_uri = f"sqlite:///{folder}/log/log.db"
     elif backend in {"file", "delta"}:
-        (folder / "log").mkdir()
         deployment.log_uri = f"{backend}://{folder}/log"
     elif backend == "postgres":
         made, gate = server("postgres")
@@ -238,6 +254,7 @@ def _processes(system: System, env: Mapping[str, str]) -> list[ProcessPart]:
             shape.seed,
             str(system.journals),
             threads=shape.threads,
+            refs=shape.refs,
             calls_max=shape.calls_max,
             pause_s=shape.pause_s,
             clock_file=str(clock_file(folder, name)),

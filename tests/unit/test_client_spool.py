@@ -237,7 +237,7 @@ def test_a_log_that_lost_its_end_between_two_batches_is_noticed(
 
 
 def test_it_has_a_bound(tmp_path: Path) -> None:
-    with Spool(tmp_path, bytes_max=2_000) as kept:
+    with Spool(tmp_path, bytes_max=1_500) as kept:
         for _ in range(5):
             kept.put(event())
         with pytest.raises(Overloaded, match="full"):

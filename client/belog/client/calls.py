@@ -336,9 +336,11 @@ def follow(
     checked = Checked()
     retrying = Retrying(session, patience_s)
     quiet_since_s = session.clock()
+    is_shaken = False
     while True:
-        left_s = wait_s
-        if idle_s is not None:
+        # After trouble the log may be another one: that is looked at before anything is waited for.
+        left_s = 0.0 if is_shaken else wait_s
+        if idle_s is not None and not is_shaken:
             left_s = max(0.0, min(wait_s, quiet_since_s + idle_s - session.clock()))
         request = _page_request(session, cursor, wanted, limit=limit, wait_s=left_s)
         try:
@@ -351,9 +353,11 @@ def follow(
                 raise
             if on_trouble is not None:
                 on_trouble(error)
+            is_shaken = True
             yield pause
             continue
         retrying.succeeded()
+        is_shaken = False
         if found.events or found.cursor != cursor:
             yield found
         cursor = found.cursor

@@ -454,12 +454,18 @@ class Client:
         if isinstance(step, Pause):
             self._closing.wait(step.pause_s * self._jitter.uniform(0.5, 1.0))
             return None
-        return self._transport.send(step)
+        came = self._transport.send(step)
+        if self._closing.is_set():
+            # Closed meanwhile: what this request held open was still in use then.
+            self._transport.close()
+        return came
 
     # --- ending
 
     def close(self, timeout_s: float = 0.0) -> None:
-        """Close all connections; what follows ends with `Closed`. Idempotent.
+        """Close all connections. Idempotent.
+
+        Who follows in another thread gets `Closed` as soon as his request is answered.
 
         Args:
             timeout_s: With a spool: how long to try to send what is left, seconds. The rest stays

@@ -14,6 +14,7 @@ import uvicorn
 from msgspec import Struct
 
 from belog.schemas.errors import InvalidInput
+from belog.service.http_api.protocol import BoundedProtocol
 from belog.service.instance import Instance
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ async def serve(
     """
     config = uvicorn.Config(
         app,
-        http="httptools",
+        http=BoundedProtocol,
         ws="none",
         lifespan="off",
         log_config=None,

@@ -22,6 +22,27 @@ QUICK_COMPACTION = {
 }
 
 
+def compacted(log: EventLog, stack: ExitStack) -> EventLog:
+    """Wait until compaction has removed what tombstones name; return a log that sees this."""
+    assert isinstance(log, OrderedLog)
+    named: set[bytes | None] = set()
+
+    def look() -> EventLog | None:
+        # Only a closed segment is compacted, and only an append closes one.
+        log.tombstone([os.urandom(16)])
+        # A log that was read before may have the records at hand.
+        fresh = stack.enter_context(from_uri(log.name))
+        fresh.initialize()
+        records = fresh.scan_raw(0, 10_000)
+        named.update(record.key for record in records if record.value is None)
+        gone = all(record.key not in named for record in records if record.value is not None)
+        return fresh if gone else None
+
+    found = eventually(look, "compaction removes what is named", timeout_s=90)
+    assert found is not None
+    return found
+
+
 class TestKafka(LogContract):
     @pytest.fixture
     def log_uri(self, broker: Broker, topic_name: str, request: pytest.FixtureRequest) -> str:
@@ -45,20 +66,4 @@ class TestKafka(LogContract):
             yield
 
     def settled(self, log: EventLog) -> EventLog:
-        assert isinstance(log, OrderedLog)
-        named: set[bytes | None] = set()
-
-        def compacted() -> EventLog | None:
-            # Only a closed segment is compacted, and only an append closes one.
-            log.tombstone([os.urandom(16)])
-            # A log that was read before may have the records at hand.
-            fresh = self._stack.enter_context(from_uri(log.name))
-            fresh.initialize()
-            records = fresh.scan_raw(0, 10_000)
-            named.update(record.key for record in records if record.value is None)
-            gone = all(record.key not in named for record in records if record.value is not None)
-            return fresh if gone else None
-
-        found = eventually(compacted, "compaction removes what is named", timeout_s=90)
-        assert found is not None
-        return found
+        return compacted(log, self._stack)

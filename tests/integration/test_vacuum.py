@@ -4,6 +4,7 @@ import random
 import subprocess
 import sys
 import threading
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -15,9 +16,12 @@ from belog.producers import Producer
 from belog.schemas.envelope import StoredEvent
 from belog.schemas.errors import Gone
 from belog.storage import EventLog, open_log
+from belog.storage.kafka_topic import create_topic
 from belog.storage.snapshots import SnapshotStore, restore_fold
 from belog.storage.testing_events import Story
+from tests.contract.test_kafka import QUICK_COMPACTION, compacted
 from tests.examples import T0
+from tests.servers import Broker, Postgres
 
 ROOT = Path(__file__).parents[2]
 WORKER = [sys.executable, "-m", "tests.integration.vacuum_worker"]
@@ -44,16 +48,9 @@ def left(log: EventLog) -> list[int]:
     return [record.position for record in log.scan_raw(0, 10_000)]
 
 
-@pytest.mark.chaos
-@pytest.mark.timeout(180)
-@pytest.mark.parametrize("kind", sorted(URIS))
-@pytest.mark.parametrize("seed", range(4))
-def test_a_vacuum_that_is_killed_is_taken_up(tmp_path: Path, kind: str, seed: int) -> None:
+def kill_a_vacuum(uri: str, store: SnapshotStore, seed: int) -> None:
+    """Let a process vacuum a log, and kill it some time after it began to remove."""
     print(f"seed {seed}")  # noqa: T201 - shown when the test fails
-    uri, store = URIS[kind].format(tmp_path), SnapshotStore(tmp_path / "snapshots")
-    log, tables = filled(uri, store, seed)
-    whole, root = list(log.read().events), tables.fold.merkle.root()
-    log.close()
     process = subprocess.Popen(
         [*WORKER, uri, str(store.folder)], stdout=subprocess.PIPE, text=True, cwd=ROOT
     )
@@ -64,6 +61,25 @@ def test_a_vacuum_that_is_killed_is_taken_up(tmp_path: Path, kind: str, seed: in
     process.kill()
     process.wait()
     process.stdout.close()
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("kind", [*sorted(URIS), "postgres"])
+@pytest.mark.parametrize("seed", range(4))
+def test_a_vacuum_that_is_killed_is_taken_up(
+    tmp_path: Path, request: pytest.FixtureRequest, kind: str, seed: int
+) -> None:
+    if kind == "postgres":
+        server: Postgres = request.getfixturevalue("postgres_server")
+        uri = f"{server.uri}?schema={request.getfixturevalue('postgres_schema')}"
+    else:
+        uri = URIS[kind].format(tmp_path)
+    store = SnapshotStore(tmp_path / "snapshots")
+    log, tables = filled(uri, store, seed)
+    whole, root = list(log.read().events), tables.fold.merkle.root()
+    log.close()
+    kill_a_vacuum(uri, store, seed)
     with open_log(uri) as again:
         again.initialize()
         found = restore_fold(again, again.initialize(), store)
@@ -77,6 +93,34 @@ def test_a_vacuum_that_is_killed_is_taken_up(tmp_path: Path, kind: str, seed: in
         assert len(marks) == 1
         with pytest.raises(Gone):
             again.read(0)
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("seed", range(2))
+def test_a_vacuum_of_a_topic_that_is_killed_is_taken_up(
+    tmp_path: Path, broker: Broker, topic_name: str, seed: int
+) -> None:
+    uri, store = f"{broker.uri}/{topic_name}", SnapshotStore(tmp_path / "snapshots")
+    create_topic(uri, config=QUICK_COMPACTION)
+    log, tables = filled(uri, store, seed)
+    whole, root = list(log.read().events), tables.fold.merkle.root()
+    log.close()
+    kill_a_vacuum(uri, store, seed)
+    with ExitStack() as stack:
+        again = stack.enter_context(open_log(uri))
+        found = restore_fold(again, again.initialize(), store)
+        assert found is not None
+        assert found[1].merkle.root() == root
+        report = again.vacuum(EVER, dry_run=False, snapshots=store)
+        newest = sorted({s.event.subject: s.index for s in whole}.values())
+        assert report.horizon == max(set(range(len(whole))) - set(newest)) + 1
+        settled = compacted(again, stack)
+        held = [r for r in settled.scan_raw(0, 10_000) if r.value is not None]
+        assert [r.position for r in held][: len(newest)] == newest
+        assert sum(b"v1.system.vacuumed" in (r.value or b"") for r in held) == 1
+        with pytest.raises(Gone):
+            settled.read(0)
 
 
 def test_programs_that_were_there_go_on_beside_it(tmp_path: Path) -> None:

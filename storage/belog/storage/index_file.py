@@ -26,6 +26,7 @@ from belog.schemas.errors import (
     BelogError,
     Corrupt,
     Diverged,
+    Gone,
     IndexConflict,
     InvalidUri,
     LogTruncated,
@@ -166,7 +167,8 @@ class IndexFile:
     def _fold_store(self) -> None:
         """Fold what the index holds; all of it must be accepted where it stands."""
         fold = self.fold
-        while records := self.store.scan(fold.next_position, SCAN_RECORDS_MAX):
+        # Raw: the index holds what was vacuumed from the log, and a hole in it is no loss.
+        while records := self.store.scan_raw(fold.next_position, SCAN_RECORDS_MAX):
             for record in records:
                 outcome = fold.apply(record)
                 if outcome is None or type(outcome.verdict) is not Accepted:
@@ -191,8 +193,12 @@ class IndexFile:
         if end == 0:
             return
         for n in range(1, CHECKED_RECORDS + 1):
-            (mine,) = self.store.scan((end - 1) * n // CHECKED_RECORDS, 1)
-            theirs = self._log.scan(mine.position, 1)
+            (mine,) = self.store.scan_raw((end - 1) * n // CHECKED_RECORDS, 1)
+            try:
+                theirs = self._log.scan(mine.position, 1)
+            except Gone:
+                # Vacuumed; those behind the horizon are compared.
+                continue
             if not theirs or (theirs[0].position, theirs[0].value) != (mine.position, mine.value):
                 msg = "the log holds another record"
                 raise Diverged(msg, log=self.store.name, index=mine.position)
@@ -262,7 +268,7 @@ class IndexFile:
                 if record.position < end:
                     theirs.apply(record)
         held = Fold()
-        while records := self.store.scan(held.next_position, SCAN_RECORDS_MAX):
+        while records := self.store.scan_raw(held.next_position, SCAN_RECORDS_MAX):
             for record in records:
                 if record.position < end:
                     held.apply(record)

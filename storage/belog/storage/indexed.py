@@ -30,7 +30,7 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from uuid import UUID
 
 from belog.schemas.envelope import Event, StoredEvent
@@ -39,7 +39,7 @@ from belog.schemas.filters import ALL, EventFilter
 from belog.schemas.fold import Fold, Record
 from belog.schemas.limits import PAGE_EVENTS_MAX
 from belog.storage.creation import require_end
-from belog.storage.horizon import Horizon, Removal, VacuumReport
+from belog.storage.horizon import Horizon, Removal
 from belog.storage.index_file import IndexFile
 from belog.storage.interface import (
     SCAN_RECORDS_MAX,
@@ -53,9 +53,6 @@ from belog.storage.interface import (
     Serving,
     Statistics,
 )
-
-if TYPE_CHECKING:
-    from belog.storage.snapshots import SnapshotStore
 
 __all__ = ["IndexedLog"]
 
@@ -269,14 +266,8 @@ class IndexedLog(OrderedLog):
         """See `EventLog.horizon`."""
         return self._log.horizon()
 
-    def vacuum(
-        self, before: int, *, dry_run: bool = True, snapshots: "SnapshotStore | None" = None
-    ) -> VacuumReport:
-        """See `EventLog.vacuum`; the index keeps what is removed and does not show it."""
-        return self._log.vacuum(before, dry_run=dry_run, snapshots=snapshots)
-
     def remove(self, removals: Sequence[Removal]) -> None:
-        """See `EventLog.remove`."""
+        """See `EventLog.remove`; the index keeps what is removed and does not show it."""
         self._log.remove(removals)
 
     def use_snapshots(self, source: Callable[[], Fold | None]) -> None:

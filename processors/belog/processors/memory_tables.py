@@ -3,7 +3,7 @@
 import threading
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import merge
 from typing import Final
 
@@ -116,9 +116,9 @@ class MemoryTables(TableReader):
         self._counts: dict[tuple[RowKind, str], int] = {}
         self._ids: dict[RowKind, list[str]] = {kind: [] for kind in ROW_TYPES}
         self._ids_sorted: dict[RowKind, int] = dict.fromkeys(ROW_TYPES, 0)
-        # What is there already is entered when it is first asked for: who starts from a snapshot
-        # and looks at a few rows needs no index.
-        self._is_entered = start is None
+        # What is there already is entered kind by kind when it is first asked for: who starts from
+        # a snapshot and looks at a few rows needs no index.
+        self._entered: set[RowKind] = set(ROW_TYPES) if start is None else set()
 
     # --- writing
 
@@ -127,7 +127,7 @@ class MemoryTables(TableReader):
         with self._changed:
             self._check_open()
             change = self._fold.apply(records)
-            if self._is_entered:
+            if self._entered:
                 self._enter(change.rows)
             self._changed.notify_all()
             return change
@@ -168,17 +168,43 @@ class MemoryTables(TableReader):
             msg = f"the tables are of log {own}, not of {log_id}"
             raise LogReplaced(msg, log=self.name, hint="make the tables anew")
 
-    def _enter_all(self) -> None:
-        if not self._is_entered:
-            rows = sorted(self._fold.rows(), key=lambda row: row.index)
-            self._enter([RowChange(None, row) for row in rows])
-            self._is_entered = True
+    def _enter_all(self, kinds: Iterable[RowKind] = ROW_TYPES) -> None:
+        for kind in kinds:
+            if kind not in self._entered:
+                self._enter_kind(kind)
+                self._entered.add(kind)
+
+    def _enter_kind(self, kind: RowKind) -> None:
+        """Enter the rows of a kind that are there; what `_enter` does for changes, in bulk."""
+        rows = self._fold.rows_of(kind)
+        ids = list(rows)
+        self._ids[kind] = ids
+        self._ids_sorted[kind] = 0
+        states: dict[str, int] = {}
+        indexes = self._indexes[kind]
+        order = sorted(range(len(ids)), key=[row.index for row in rows.values()].__getitem__)
+        for n in order:
+            row_id = ids[n]
+            row = rows[row_id]
+            state = row.state
+            states[state] = states.get(state, 0) + 1
+            for name in index_names(row):
+                index = indexes.get(name)
+                if index is None:
+                    index = indexes[name] = _Index()
+                index.append(row, row_id)
+        for index in indexes.values():
+            index.row_count = len(index.ids)
+        for state, count in states.items():
+            self._counts[kind, state] = count
 
     def _enter(self, changes: Sequence[RowChange]) -> None:
         touched: set[tuple[RowKind, str]] = set()
         for change in changes:
             before, after = change.before, change.after
             kind, row_id = after.kind, after.row_id
+            if kind not in self._entered:
+                continue
             if before is None:
                 self._ids[kind].append(row_id)
                 self._count(kind, after.state, 1)
@@ -258,7 +284,7 @@ class MemoryTables(TableReader):
         after = decode_cursor(order, cursor)
         with self._changed:
             self._check_open()
-            self._enter_all()
+            self._enter_all((kind.kind,))
             applied = self._fold.fold.next_idx
             if order == "id":
                 candidates = self._by_id(kind, where, after)
@@ -309,7 +335,7 @@ class MemoryTables(TableReader):
         """See `TableReader.count_since`."""
         with self._changed:
             self._check_open()
-            self._enter_all()
+            self._enter_all((kind,))
             found = self._indexes[kind].get(state_index(state))
             return 0 if found is None else found.count_since(index, self._fold.rows_of(kind))
 

@@ -1,6 +1,7 @@
 """Puts a service together out of its configuration: the log, who may use it, HTTP and gRPC."""
 
 import asyncio
+import gc
 from collections.abc import Awaitable, Callable
 
 from belog.service.binding import check_binding

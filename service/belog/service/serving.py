@@ -60,6 +60,9 @@ def serve_configured(configuration: Configuration, *, say: Callable[[str], None]
         try:
             async with Instance(instance_settings(configuration), observation) as instance:
                 observation.watch(instance)
+                # What was read at the start stays; looking through it again and again for garbage
+                # would take longer than all else.
+                gc.freeze()
                 app = make_app(instance, access, _http_settings(configuration))
                 if observation.metrics is not None:
                     add_route(app, METRICS_ROUTE, metrics_handler(observation.metrics))

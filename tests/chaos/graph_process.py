@@ -283,6 +283,18 @@ class Life:
         while self.unknown and time.monotonic() < deadline:
             self.repeat_unknown()
 
+    def finish(self) -> None:
+        """Append one more event: whatever befell the system, it has to work again by now."""
+        last = self.event(PartitionObserved(source="end"), f"end/{self.name}")
+        deadline = time.monotonic() + RESOLVE_S
+        while True:
+            (result,) = self.put(last)
+            if isinstance(result, Receipt):
+                return
+            if time.monotonic() > deadline:
+                msg = f"no event can be appended {RESOLVE_S} s after all was healed: {result}"
+                raise TimeoutError(msg)
+
     def bear(self, error: BelogError) -> None:
         """Take an error that is no answer: wait a little where a retry may help."""
         if not error.retriable:
@@ -615,6 +627,7 @@ def main(argument: str) -> int:
         try:
             life.work()
             life.resolve()
+            life.finish()
         except BaseException as error:  # noqa: BLE001 - raised again below, in the main thread
             failed.append(error)
 

@@ -192,6 +192,7 @@ def plan_for(mutation: Mutation, seed: str) -> Plan:
         mutation.worker,
         mutation.sink,
         readers=mutation.readers,
+        refs=2 if mutation.backend == "kafka" else 6,
         pause_s=0.001,
     )
     work_s = RACE_S if mutation.backend == "kafka" else WORK_S

@@ -41,6 +41,10 @@ __all__ = ["Plan", "Report", "plan_of", "run"]
 
 WORK_S = 4.0
 """How long a run works beside its faults, seconds."""
+EXTRA_WORK_S_MAX = 8.0
+WORK_BYTES_MIN = 200_000
+"""What the writers should have written down before a run ends, bytes; and how much longer it may
+take for that, seconds."""
 FAULTS_MAX = 4
 TOGETHER_SHARE = 0.3
 """How often the next fault comes while one lasts."""
@@ -200,6 +204,10 @@ class _Storm:
             inner = faults.pop(0) if faults and self.rng.random() < TOGETHER_SHARE else None
             self.befall(fault, inner)
         self.rest(max(0.5, until - time.monotonic()))
+        # A busy machine gets some more time, so that a run is never about nothing.
+        until = time.monotonic() + EXTRA_WORK_S_MAX
+        while self.journal_bytes() < WORK_BYTES_MIN and time.monotonic() < until:
+            self.rest(POLL_S)
 
     def writing(self) -> bool:
         """Whether every writer was told something. Deaths of their own are healed meanwhile."""
@@ -211,6 +219,10 @@ class _Storm:
             )
             for part in self.system.of("writer")
         )
+
+    def journal_bytes(self) -> int:
+        """How much the writers have written down, about a kilobyte for each event."""
+        return sum(path.stat().st_size for path in self.system.journals.glob("writer-*.jsonl"))
 
     def failed(self) -> str | None:
         """Why waiting makes no sense: a process ended by a fault of the software."""

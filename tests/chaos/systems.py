@@ -193,7 +193,9 @@ def build(
         system.raw_tables = redis.uri, name
     if shape.sink:
         deployment.replica_uri = _replica(deployment, name, folder)
-    system.processes = _processes(system, env or {})
+    (folder / "tmp").mkdir()
+    # What a killed process leaves behind goes with the run.
+    system.processes = _processes(system, {"TMPDIR": str(folder / "tmp"), **(env or {})})
     deployment.gates = gates
     deployment.parts = [*parts, *system.processes]
     try:

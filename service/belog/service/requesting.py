@@ -122,8 +122,14 @@ class _Asking:
         check_id("client_id", self.client_id, "ACTOR_BYTES_MAX", ACTOR_BYTES_MAX)
         owned = self.producer.lifecycle.owned_states
         answer: Requested | None
-        for _ in range(ATTEMPTS_MAX):
+        # Reading to the log's end first would cost a round trip; beginning and joining are decided
+        # by the log itself. What is answered without writing must not be said by hearsay.
+        state = self.producer.known_state("partition", self.ref)
+        if state is not None and (
+            state.state == "available" or state.owner == self.build_id or not allow_delegation
+        ):
             state = await self._state()
+        for _ in range(ATTEMPTS_MAX):
             if state is not None and state.state == "available":
                 return await self._available(state.index)
             if state is not None and state.state in owned:
@@ -136,6 +142,7 @@ class _Asking:
                 answer = await self._begin(state)
             if answer is not None:
                 return answer
+            state = await self._state()
         msg = f"the state of {self.ref!r} changed {ATTEMPTS_MAX} times while it was asked for"
         raise Conflict(msg, state="", last_index=-1, allowed=(), subject=f"partition:{self.ref}")
 
@@ -219,7 +226,7 @@ class _Asking:
             raise result
         # Joining is legal in any attempt: is it still the one that was looked at?
         now = self.producer.known_state("partition", self.ref)
-        if now is None or now.owner != state.owner:
+        if now is None or now.index < result.index or now.owner != state.owner:
             return None
         return await self._delegated(state.owner or "", result.index, row)
 

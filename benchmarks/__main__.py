@@ -31,6 +31,7 @@ BENCHES: Final[Mapping[str, str]] = {
     "index": "benchmarks.bench_index",
     "snapshot": "benchmarks.bench_snapshot",
     "query": "benchmarks.bench_query",
+    "grpc": "benchmarks.bench_grpc",
 }
 """Name → module; each has `run(servers)`, which yields figures."""
 

@@ -189,10 +189,11 @@ def event_from_fields(
         InvalidEvent: See `event_from_wire`.
         LimitExceeded: A field or the whole is larger than its bound.
     """
+    given = _given_body(payload, body or {})
     event = new_event(
         event_type,
         subject_id,
-        _given_body(payload, body or {}),
+        given,
         event_id=event_id,
         actor=actor,
         occurred_at=occurred_at,
@@ -201,6 +202,9 @@ def event_from_fields(
         expected=expected,
     )
     if payload and payload != event.payload:
+        if encode_payload(given) != payload:
+            msg = "payload is not canonical CBOR"
+            raise InvalidEvent(msg, hint="encode it by RFC 8949, section 4.2.1, or send body")
         # A field at its default was written out: fine, and what was signed stays what it was.
         event = msgspec.structs.replace(event, payload=payload, payload_digest=digest(payload))
     if payload_digest and payload_digest != event.payload_digest:
@@ -213,13 +217,9 @@ def _given_body(payload: bytes, body: Mapping[str, object]) -> dict[str, JsonVal
     if not payload:
         return {name: meant(value) for name, value in body.items()}
     try:
-        decoded = decode_payload(payload)
+        return decode_payload(payload)
     except Corrupt as error:
         raise InvalidEvent(error.message) from error
-    if encode_payload(decoded) != payload:
-        msg = "payload is not canonical CBOR"
-        raise InvalidEvent(msg, hint="encode it by RFC 8949, section 4.2.1, or send body")
-    return decoded
 
 
 def _plain(struct: Struct) -> dict[str, Any]:

@@ -67,7 +67,7 @@ def client(served: Served) -> Iterator[Stubs]:
         yield found
 
 
-def get(served: Served, path: str, **query: Any) -> Mapping[str, Any]:
+def get(served: Served, path: str, **query: int | str | list[str]) -> Mapping[str, Any]:
     return parsed(httpx.get(url(served, path), params=query, timeout=CALL_S))
 
 

@@ -151,6 +151,8 @@ class Recorder:
                 done = flush(self.spool, self._log, on_outcome=self._left, is_met=is_met)
                 error, taken = done.error, not done.is_ours
                 self._met_s = self._met_s if is_met or error or taken else now_s
+                if taken:
+                    self._see_what_others_sent()
             except BelogError as stopped:
                 error, taken = stopped, False
             except Exception as fault:  # noqa: BLE001 - shown by `error`; the thread goes on
@@ -175,11 +177,13 @@ class Recorder:
                 LOGGER.warning("events of %s are sent again", self.spool.folder)
             self.error = error
             self._changed.notify_all()
-            if not taken:
-                return
-            # Another process sends, perhaps what is awaited here.
-            self._changed.wait_for(lambda: self._is_closed, TAKEN_S)
-            self._is_wanted = True
+            if taken:
+                # Another process sends, perhaps what is awaited here.
+                self._changed.wait_for(lambda: self._is_closed, TAKEN_S)
+                self._is_wanted = True
+
+    def _see_what_others_sent(self) -> None:
+        with self._changed:
             awaited = sorted(self._awaited)
         for number in awaited:
             left = self.spool.outcome_of(number)

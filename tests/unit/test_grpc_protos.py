@@ -2,16 +2,19 @@
 
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
 SCHEMAS = ROOT / "schemas"
+BUF = Path(sys.executable).with_name("buf")
 
 
 def lint(folder: Path) -> str:
-    done = subprocess.run(["buf", "lint", str(folder)], check=False, capture_output=True, text=True)
+    command = [BUF, "lint", folder]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
     assert done.returncode in {0, 100}, done.stderr
     return done.stdout
 

@@ -27,6 +27,10 @@ CLIENTS = {
     "httpx": "belog.client.http*",
     "deltalake": "belog.storage.delta*",
     "arro3": "belog.storage.delta*",
+    # Generated code too.
+    "grpc": "belog.*grpc*",
+    "grpc_health": "belog.service.grpc_api*",
+    "grpc_reflection": "belog.service.grpc_api*",
     "prometheus_client": "belog.service.metrics*",
     "opentelemetry": "belog.service.tracing",
 }

@@ -142,3 +142,25 @@ def test_a_vacuum_counts_first_and_then_removes(folder: Path) -> None:
     belog("verify", *HERE, "--snapshot", "newest", cwd=folder).ok()
     again = belog(*command, "--yes", "--json", cwd=folder).ok().json()
     assert again == [{"removed": 1, "horizon": 159, "dry_run": False}]
+
+
+def test_questions_and_replicas_of_a_vacuumed_log_begin_with_its_snapshot(folder: Path) -> None:
+    sink = ["sink", "--from", LOG, "--to", REPLICA, "--once"]
+    belog(*sink, cwd=folder).ok()
+    belog("snapshot", *HERE, cwd=folder).ok()
+    belog("vacuum", "--before", "2100-01-01T00:00:00Z", *HERE, "--yes", cwd=folder).ok()
+    for question in (
+        ["partition", "explain", "sales/7"],
+        ["partition", "graph", "sales/7"],
+        ["partition", "wait", "sales/7"],
+        ["activity"],
+        ["stats"],
+    ):
+        belog(*question, *HERE, cwd=folder).ok()
+    verify = ["verify", *HERE, "--replica", REPLICA]
+    for command in (sink, ["verify", "--log", LOG, "--replica", REPLICA]):
+        gone = belog(*command, cwd=folder)
+        assert (gone.code, gone.out) == (4, "")
+        assert "snapshot file://" in gone.err
+    belog(*sink, "--snapshots", "snapshots", cwd=folder).ok()
+    belog(*verify, cwd=folder).ok()

@@ -384,12 +384,17 @@ def _entry_json(entry: AuditEntry) -> Json:
     return {**struct_json(entry), "event_id": str(UUID(bytes=entry.event_id))}
 
 
-def stats(log: options.LogOption, *, as_json: options.JsonOption = False) -> None:
+def stats(
+    log: options.LogOption,
+    *,
+    snapshots: options.SnapshotsOption = None,
+    as_json: options.JsonOption = False,
+) -> None:
     """Count what a log holds: events by type and kind, bytes, times, gaps.
 
     Example: belog stats --log sqlite:///demo.db
     """
-    with existing_log(log) as opened:
+    with existing_log(log, snapshots) as opened:
         counted = opened.statistics()
     shown = struct_json(counted)
     if as_json:

@@ -22,14 +22,15 @@ def open_queries(
     Args:
         log_uri: The log.
         tables_uri: Its tables; `memory:` folds the log here and now, and goes on where waited for.
-        snapshots: Where tables that are made here start from; None for the log's beginning.
+        snapshots: Where tables made here, and reads of a vacuumed log, start from; None for
+            the log's beginning.
 
     Raises:
         NotFound: There is no log.
         InvalidUri: The URI names no tables.
         LogReplaced: The tables are of another log.
     """
-    with existing_log(log_uri) as log:
+    with existing_log(log_uri, snapshots) as log:
         if tables_uri == "memory:":
             with tables_from(log, snapshots, name=f"tables of {log.name}") as tables:
                 tables.catch_up(log)

@@ -255,7 +255,9 @@ class Instance:
             self._snapshots.passed(fold)
 
     def _failed(self, error: BelogError) -> None:
-        self.observer.failed(error, component_of(error, self.queries.tables.name))
+        is_of_tables = component_of(error, self.queries.tables.name) == "tables"
+        # Nothing else is asked where this is called; not every error names the log.
+        self.observer.failed(error, "tables" if is_of_tables else "log")
 
     def _on_snapshot(self, outcome: TakenSnapshot | BelogError) -> None:
         self.observer.snapshot_ended(outcome)
@@ -446,9 +448,11 @@ class Instance:
         """Whether tables are far behind, or have stood behind for too long."""
         now = time.monotonic()
         # By position: records that are void move the tables on, and not what is applied.
-        if not lag or position != self._position_before:
-            self._behind_since = now if lag else None
-            self._position_before = position
+        if not lag:
+            self._behind_since = None
+        elif self._behind_since is None or position != self._position_before:
+            self._behind_since = now
+        self._position_before = position
         stood_s = 0.0 if self._behind_since is None else now - self._behind_since
         return lag > LAG_RECORDS_MAX or stood_s > self.settings.lag_s_max
 

@@ -13,7 +13,7 @@ BUF = Path(sys.executable).with_name("buf")
 
 
 def lint(folder: Path) -> str:
-    command = [BUF, "lint", folder]
+    command: list[str | Path] = [BUF, "lint", folder]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     assert done.returncode in {0, 100}, done.stderr
     return done.stdout

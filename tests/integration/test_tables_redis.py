@@ -19,6 +19,7 @@ from belog.processors.table_fold import TableFold
 from belog.processors.tables import Stale, TableReader
 from belog.processors.verify import verify_tables
 from belog.schemas.errors import (
+    Diverged,
     LogReplaced,
     LogTruncated,
     Misconfigured,
@@ -266,6 +267,34 @@ def test_tables_ahead_of_their_log_are_refused(tables: Tables) -> None:
     tables.follower(RecordsLog(plain_log(30))).catch_up()
     with pytest.raises(LogTruncated):
         tables.follower(RecordsLog(plain_log(20)))
+
+
+def test_tables_ahead_of_their_log_are_made_anew_when_asked_to(tables: Tables) -> None:
+    tables.follower(RecordsLog(plain_log(30))).catch_up()
+    log = RecordsLog(plain_log(20))
+    identity = log.initialize(log_id=LOG_ID, replica=True)
+    follower = TableFollower(log, tables.writer(), identity)
+    follower.rebuild()
+    assert follower.catch_up() == 20
+    assert verify_tables(log, tables.reader) == []
+
+
+@pytest.mark.parametrize("regrown", [30, 31, 40])
+def test_a_log_that_lost_its_end_and_grew_again_is_noticed(tables: Tables, regrown: int) -> None:
+    tables.follower(RecordsLog(plain_log(30))).catch_up()
+    others = [
+        record(n, event("v1.partition.removed", f"p{n - 20}", {}, n=1_000 + n), T0 + 7_000 + n)
+        for n in range(25, regrown)
+    ]
+    log = RecordsLog([*plain_log(25), *others])
+    with pytest.raises(Diverged) as caught:
+        tables.follower(log).catch_up()
+    assert caught.value.index == 30
+    standing_by = tables.follower(log)
+    with pytest.raises(Diverged):
+        standing_by.stand_by()
+    # The same where nothing was written but what was there: the follower goes on.
+    assert tables.follower(RecordsLog(plain_log(31))).catch_up() == 31
 
 
 def test_redis_that_throws_keys_away_is_refused(

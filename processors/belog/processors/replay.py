@@ -9,7 +9,7 @@ import gc
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Final, Protocol
 from uuid import UUID
 
@@ -19,7 +19,7 @@ from belog.processors.memory_tables import MemoryTables
 from belog.processors.table_fold import Change, Checkpoint, TableFold
 from belog.processors.tables import Stale, TablesStatus
 from belog.schemas.envelope import HEADER_BYTES, decode_event
-from belog.schemas.errors import Corrupt, LogReplaced, LogTruncated, Overloaded
+from belog.schemas.errors import Corrupt, Diverged, LogReplaced, LogTruncated, Overloaded
 from belog.schemas.fold import Fold, Record
 from belog.schemas.replica import REPLICA_HEADER, decode_replica
 from belog.storage.interface import EventLog, LogIdentity
@@ -301,6 +301,8 @@ class TableFollower:
         self._beginning = beginning
         self._fold = TableFold(Fold(keeps_root=False))
         self._from = Checkpoint(0, 0)
+        # The tables found, until the fold is where they are and they prove to be of this log.
+        self._unproved: TablesStatus | None = None
 
     @property
     def position(self) -> int:
@@ -341,13 +343,22 @@ class TableFollower:
         end_position = self._log.next_position()
         if status.position > end_position:
             msg = f"the log ends at {end_position}, the tables are at {status.position}"
-            hint = "acknowledged events were lost: find them, or make the tables anew"
+            hint = "acknowledged events were lost: find them, or rebuild the tables (belog replay)"
             raise LogTruncated(msg, log=self._log.name, index=status.applied, hint=hint)
         self._from = Checkpoint(status.position, status.applied)
+        self._unproved = status if status.position else None
         return status
 
     def rebuild(self) -> None:
-        """Throw the tables away, so that they are made anew from where this object begins."""
+        """Throw the tables away, so that they are made anew from where this object begins.
+
+        In place of `start`, also where the tables are ahead of a log that lost its end.
+
+        Raises:
+            As `start`, but for that.
+        """
+        with suppress(LogTruncated):
+            self.start()
         self._writer.clear(str(self.log_id), self._writer.status())
         self.start()
 
@@ -361,6 +372,7 @@ class TableFollower:
         """Write what the log holds now; see `replay_into`. Returns when it is in the tables.
 
         Raises:
+            Diverged: The tables hold other events than the log, where it lost its end and grew.
             Overloaded: The tables were lost `RESTARTS_MAX` times meanwhile.
             LogReplaced: Somebody else put another log's tables in their place.
         """
@@ -369,7 +381,7 @@ class TableFollower:
             scan = _Scan(self._log, until, on_progress, stop)
             with _fewer_collections():
                 for records in scan.batches(lambda: self.position):
-                    self._write(self._fold.apply(records))
+                    self._write(self._fold.apply(self._proved(records)))
                     self._passed()
                 self._flush()
             if self.restarts == before:
@@ -415,6 +427,8 @@ class TableFollower:
             if not below:
                 break
             self._fold.apply(below)
+        if self._unproved is not None and self.position >= self._unproved.position:
+            self._require_same(status)
         return self.position
 
     def check(self) -> None:
@@ -427,6 +441,32 @@ class TableFollower:
         if status.generation != self._writer.generation or status.position < self.position:
             self._restart(Stale(status))
             self.catch_up()
+
+    def _proved(self, records: list[Record]) -> list[Record]:
+        """Fold what the tables hold, and compare; return the records that they do not hold.
+
+        A log that lost its end and grew past it again has other events where the tables are.
+        """
+        tables = self._unproved
+        if tables is None:
+            return records
+        beyond = [record for record in records if record.position >= tables.position]
+        if held := records[: len(records) - len(beyond)]:
+            self._fold.apply(held)
+            if self.position <= held[-1].position:
+                return []  # one that needs newer software, which the next call says
+        if beyond or self.position >= tables.position:
+            self._require_same(tables)
+        return beyond
+
+    def _require_same(self, tables: TablesStatus) -> None:
+        """Compare by the time that the log gave its last event: no other event there has it."""
+        fold = self._fold.fold
+        if fold.created_at != tables.created_at:
+            msg = f"below index {tables.applied} the tables hold other events than the log"
+            hint = "did it lose its end and grow again? make the tables anew (belog replay)"
+            raise Diverged(msg, log=self._log.name, index=tables.applied, hint=hint)
+        self._unproved = None
 
     def _write(self, change: Change) -> None:
         start, end = change.start.position, change.end.position

@@ -298,7 +298,6 @@ def rebuild_tables(
         log, tables, identity, beginning=None if snapshots is None else beginning
     )
     try:
-        follower.start()
         follower.rebuild()
         follower.catch_up(on_progress=on_progress)
     finally:

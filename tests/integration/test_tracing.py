@@ -124,6 +124,23 @@ def test_a_request_goes_on_its_callers_trace_with_what_it_appended(
     assert collector.resource["service.instance.id"] == "here"
 
 
+def test_a_request_for_a_partition_holds_its_appends(collector: Collector, tmp_path: Path) -> None:
+    async def test(tracing: Tracing) -> None:
+        async with watched(settings(tmp_path), Observation(tracing=tracing)) as service:
+            answer = await service.http.post(
+                "/partitions/a/request", headers={"traceparent": TRACEPARENT}
+            )
+            assert answer.status_code < 300, answer.text
+
+    with traced(collector.endpoint) as tracing:
+        in_loop(lambda: test(tracing))
+    asking = collector.named("request_partition")
+    assert values(asking)["belog.subject"] == "partition:a"
+    assert asking.parent_span_id == collector.named("POST /partitions/{ref}/request").span_id
+    appends = [span for span in collector.spans if span.name == "append"]
+    assert {span.parent_span_id for span in appends} == {asking.span_id}
+
+
 def test_an_append_has_its_parts(collector: Collector, tmp_path: Path) -> None:
     asked = event("v1.partition.requested", "a", n=1)
     grant = Access.open().authenticate(None)

@@ -90,10 +90,11 @@ async def request(
     asking = _Asking(instance, grant, ref, client_id or grant.actor, build_request_id)
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout_s
-    answer = await asking.once(allow_delegation=allow_delegation)
-    while isinstance(answer, Delegated) and (left := deadline - loop.time()) > 0:
-        answer = await asking.wait(answer, min(left, LOOK_S))
-    return answer
+    with instance.observer.span("request_partition", subject=f"partition:{ref}"):
+        answer = await asking.once(allow_delegation=allow_delegation)
+        while isinstance(answer, Delegated) and (left := deadline - loop.time()) > 0:
+            answer = await asking.wait(answer, min(left, LOOK_S))
+        return answer
 
 
 class _Asking:

@@ -31,6 +31,7 @@ from belog.service.instance import Instance, InstanceSettings
 from belog.sink.run import run_sink
 from belog.storage import Receipt, open_log
 from tests.examples import event
+from tests.servers import eventually
 
 GRANT = Access.open().authenticate(None)
 
@@ -48,9 +49,8 @@ async def opened(path: Path, **settings: str | int | None) -> AsyncIterator[Inst
         yield instance
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    while not condition():  # noqa: ASYNC110 - what is awaited tells nobody
-        await asyncio.sleep(0)
+async def waiting(instance: Instance, count: int) -> None:
+    await asyncio.to_thread(eventually, lambda: instance.feed.waiters == count, "they wait")
 
 
 def asked(n: int, ref: str | None = None) -> Event:
@@ -181,7 +181,7 @@ def test_followers_with_any_filter_see_every_match_once_in_order(
                     if was_done and cursor == instance.feed.end and not page.has_more:
                         return seen
                     if not page.events:
-                        await asyncio.sleep(0)
+                        await instance.feed.wait_for(cursor, 0.01)
 
             following = [asyncio.create_task(follow(wanted)) for wanted in filters]
             n = 0
@@ -194,7 +194,8 @@ def test_followers_with_any_filter_see_every_match_once_in_order(
                 ]
                 n += count
                 await instance.append(GRANT, events)
-                await asyncio.sleep(rng.choice((0, 0, 0.01)))
+                if rng.random() < 0.3:
+                    await instance.feed.wait_for(instance.end().next_idx - 1, 10)
             await instance.feed.wait_for(instance.end().next_idx - 1, 10)
             done.set()
             for wanted, task in zip(filters, following, strict=True):
@@ -210,7 +211,7 @@ def test_a_waiter_is_woken_by_another_process_and_a_silent_page_moves_on(tmp_pat
     async def test() -> None:
         async with opened(tmp_path) as instance:
             wanted = EventFilter(partition_refs=("data://x/2",))
-            waiting = asyncio.create_task(instance.feed.page(1, wanted, limit=10, wait_s=20))
+            task = asyncio.create_task(instance.feed.page(1, wanted, limit=10, wait_s=20))
 
             def write() -> None:
                 with open_log(instance.settings.log_uri) as log:
@@ -220,7 +221,7 @@ def test_a_waiter_is_woken_by_another_process_and_a_silent_page_moves_on(tmp_pat
                         producer.append_event(asked(2))
 
             await instance.calls.run(write)
-            page = await waiting
+            page = await task
             assert [stored.index for stored in page.events] == [2]
             silent = await instance.feed.page(
                 1, EventFilter(actors=("nobody",)), limit=10, wait_s=0.01
@@ -235,7 +236,7 @@ def test_a_waiter_is_woken_by_another_process_and_a_silent_page_moves_on(tmp_pat
 def test_a_follower_that_was_given_up_leaves_nothing_behind(tmp_path: Path) -> None:
     async def test() -> None:
         async with opened(tmp_path) as instance:
-            waiting = [
+            tasks = [
                 asyncio.create_task(
                     instance.feed.page(
                         1, EventFilter(partition_refs=(f"r{n}",)), limit=1, wait_s=60
@@ -243,10 +244,10 @@ def test_a_follower_that_was_given_up_leaves_nothing_behind(tmp_path: Path) -> N
                 )
                 for n in range(10)
             ]
-            await until(lambda: instance.feed.waiters == 10)
-            for task in waiting:
+            await waiting(instance, 10)
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(*waiting, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
             assert instance.feed.waiters == 0
             assert not instance.feed._register  # noqa: SLF001 - would grow unseen
 
@@ -259,14 +260,14 @@ def test_waiters_are_answered_when_the_service_stops_and_appends_are_finished(
     async def test() -> None:
         async with opened(tmp_path) as instance:
             end = instance.feed.end
-            waiting = asyncio.create_task(instance.feed.page(end, limit=1, wait_s=60))
-            await until(lambda: instance.feed.waiters == 1)
+            task = asyncio.create_task(instance.feed.page(end, limit=1, wait_s=60))
+            await waiting(instance, 1)
             instance.stop()
             with pytest.raises(Closed):
-                await waiting
+                await task
             assert not (await instance.calls.run(instance.readiness)).is_ready
             appending = asyncio.create_task(instance.append(GRANT, [asked(1)]))
-            await asyncio.sleep(0)
+            await asyncio.to_thread(eventually, lambda: instance.end().next_idx == 2, "it is taken")
         assert len(receipts(await appending)) == 1
 
     run(test)

@@ -3,8 +3,8 @@
 `python -m tests.chaos.follower CONFIG` with the fields of `FollowerConfig` as JSON. It reads until
 a line `until INDEX` comes on standard input and its cursor is there; then it ends with 0. A later
 life goes on where the journals of the earlier ones end. The mode is `follow` (events one by one as
-they come), `read` (pages, perhaps of some types only), or `tables`: the tables of the embedded
-mode, made live and written to a file at the end.
+they come), `read` (pages, perhaps of some types only), `http` (pages of a service), or `tables`:
+the tables of the embedded mode, made live and written to a file at the end.
 """
 
 import json
@@ -24,6 +24,7 @@ from belog.schemas.errors import BelogError
 from belog.schemas.filters import EventFilter
 from belog.storage import EventLog, open_log
 from tests.chaos.history import Journal, load
+from tests.chaos.http_door import page_over_http
 
 __all__ = ["FollowerConfig"]
 
@@ -46,6 +47,8 @@ class FollowerConfig:
     """Only events of these types; all where empty."""
     limit: int = 200
     """Events of a page."""
+    service: str = ""
+    """URL of a service over the log, for `http`."""
     rows_file: str = ""
     """Where `tables` writes its rows."""
 
@@ -117,6 +120,17 @@ class Follower:
             self.move(page.next_idx)
             if not page.has_more and not self.stop.is_set():
                 log.wait_for_index(self.cursor, WAIT_S)
+
+    def http(self, log: EventLog) -> None:
+        """Pages of a service, which may be behind the log, but never wrong."""
+        del log
+        while not self.stop.is_set():
+            since = self.cursor
+            began = time.monotonic_ns()
+            page = page_over_http(self.config.service, since, self.config.limit, WAIT_S)
+            if page["rows"] or page["next"] != since:
+                self.journal.write("page", since=since, full=True, began=began, **page)
+            self.move(page["next"])
 
     def tables(self, log: EventLog) -> None:
         with MemoryTables() as tables:

@@ -22,6 +22,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from msgspec import structs
+
 from belog.producers import Pending, Producer
 from belog.producers.coordination import Building, request_partition
 from belog.schemas.envelope import Event
@@ -56,6 +58,7 @@ from belog.schemas.fold import SubjectState
 from belog.schemas.lifecycle import SubjectKind
 from belog.storage import EventLog, Receipt, open_log
 from tests.chaos.history import Journal, load
+from tests.chaos.http_door import ACTOR, append_over_http
 
 __all__ = ["STOPPED", "Config"]
 
@@ -94,6 +97,8 @@ class Config:
     """Chance to die by SIGKILL at each of the places that are made for it."""
     atomic: bool = False
     """Whether the backend takes atomic batches."""
+    service: str = ""
+    """URL of a service over the same log, another door to it; empty for none."""
 
 
 class StoppedError(Exception):
@@ -208,6 +213,14 @@ class Recorder(Producer):
             answers.extend(results)
             return results
 
+    def append_elsewhere(self, url: str, events: Sequence[Event]) -> list[Receipt | BelogError]:
+        """Append by a service, which says who wrote."""
+        named = [structs.replace(event, actor=ACTOR) for event in events]
+        with self._recorded("http", [item_of(event) for event in named]) as answers:
+            results = append_over_http(url, named)
+            answers.extend(results)
+            return results
+
     def state(self, kind: SubjectKind, subject_id: str) -> SubjectState | None:
         with self._recorded("state", [[kind, subject_id]]) as answers:
             state = super().state(kind, subject_id)
@@ -315,11 +328,14 @@ class Life:
         producer = producer or self.producer
         self.past.extend(events)
         doors = ["submit", "batch", *(["atomic"] if self.config.atomic else [])]
+        doors += ["http"] if self.config.service else []
         door = self.rng.choice(["append", *doors] if len(events) == 1 else doors)
         results: list[Receipt | BelogError]
         try:
             if door == "append":
                 results = [producer.append_event(events[0])]
+            elif door == "http":
+                results = producer.append_elsewhere(self.config.service, events)
             elif door == "submit":
                 results = producer.append_pipelined(events)
             else:
@@ -330,7 +346,7 @@ class Life:
             if isinstance(result, OutcomeUnknown):
                 self.unknown.append(event)
         worst = [r for r in results if isinstance(r, BelogError) and not isinstance(r, Conflict)]
-        if worst:
+        if worst and door != "http":
             self.bear(next((e for e in worst if not e.retriable), worst[0]))
         return results
 

@@ -42,6 +42,7 @@ class Mutation:
     readers: tuple[str, ...] = ()
     worker: bool = False
     sink: bool = False
+    service: bool = False
     faults: tuple[str, ...] = ()
 
 
@@ -178,6 +179,15 @@ MUTATIONS = (
         _by("replica"),
         sink=True,
     ),
+    Mutation(
+        "service-page-too-far",
+        "a page of the service says to go on one index after its end",
+        "service/belog/service/http_api/events.py",
+        "            return page_answer(written, page.next_idx, has_more",
+        "            return page_answer(written, page.next_idx + bool(written), has_more",
+        _by("page"),
+        service=True,
+    ),
 )
 
 
@@ -192,6 +202,7 @@ def plan_for(mutation: Mutation, seed: str) -> Plan:
         mutation.worker,
         mutation.sink,
         readers=mutation.readers,
+        service=mutation.service,
         refs=2 if mutation.backend == "kafka" else 6,
         pause_s=0.001,
     )

@@ -52,7 +52,7 @@ GAP_S_MAX = 0.7
 """Longest time between two faults, seconds."""
 HOLD_S_MAX = 5.0
 """Longest time that a fault lasts, seconds: past the sessions of `tests.chaos.systems`."""
-START_S = 40.0
+START_S = 60.0
 END_S = 90.0
 """How long everything may take to heal and to end, seconds; bounded by the longest time-outs of the
 clients, and by a broker's start."""
@@ -64,7 +64,7 @@ GRAVE = ("broker-older", "topic-recreated", "newer-record")
 """Faults after which most cannot be decided any more: a run meets one of them or none."""
 GRAVE_SHARE = 0.1
 
-SILENT_KINDS = ("worker", "sink")
+SILENT_KINDS = ("worker", "sink", "service")
 """Parts that give up when a server is away for long, and are started again."""
 
 
@@ -106,9 +106,10 @@ class Report:
         parts = f"{shape.writers}x{shape.threads}"
         parts += "+worker" if shape.worker else ""
         parts += "+sink" if shape.sink else ""
+        parts += "+service" if shape.service else ""
         verdict = "ok" if self.is_good else f"CONTRADICTION ({self.contradictions[0].rule})"
         return (
-            f"{shape.backend:8} seed {self.plan.seed:12} {parts:16} {self.events:5} events,"
+            f"{shape.backend:8} seed {self.plan.seed:12} {parts:24} {self.events:5} events,"
             f" {self.attempts:5} attempts, {self.refused:4} refused, {self.unknown:3} unknown,"
             f" {self.restarts:2} restarts, {'+'.join(f'{s:.0f}' for s in self.phases.values())} s,"
             f" {' '.join(self.faults) or 'no fault'}: {verdict}"
@@ -210,14 +211,17 @@ class _Storm:
             self.rest(POLL_S)
 
     def writing(self) -> bool:
-        """Whether every writer was told something. Deaths of their own are healed meanwhile."""
+        """Whether all doors are open: every writer was told something, and the service answers."""
         self.deployment.revive()
+        heard = {part.name: '"k":"end"' for part in self.system.of("writer")}
+        if self.plan.shape.service:
+            heard["reader-http"] = '"k":"page"'
         return all(
             any(
-                b'"k":"end"' in path.read_bytes()
-                for path in self.system.journals.glob(f"{part.name}.*.jsonl")
+                sign.encode() in path.read_bytes()
+                for path in self.system.journals.glob(f"{name}.*.jsonl")
             )
-            for part in self.system.of("writer")
+            for name, sign in heard.items()
         )
 
     def journal_bytes(self) -> int:

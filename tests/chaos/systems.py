@@ -29,6 +29,9 @@ BACKENDS: tuple[Backend, ...] = ("sqlite", "file", "postgres", "delta", "kafka")
 FOLDER_BACKENDS = frozenset({"sqlite", "file", "delta"})
 """Backends that keep the log in a folder of the run."""
 
+SERVED_BACKENDS = frozenset({"sqlite", "postgres", "kafka"})
+"""Backends that may run with a service: a file log has one writing process, Delta is slow."""
+
 SMALL_DISK_KB = 65_536
 """Room of a small disk, KiB: a run needs a tenth of it."""
 
@@ -109,6 +112,8 @@ class Shape:
     """Modes of `tests.chaos.follower`, a process each."""
     refs: int = 6
     """Partitions that all race for."""
+    service: bool = False
+    """Whether a service is another door to the log."""
     small_disk: bool = False
     """Whether the log lies on a disk of its own that can be filled; for root only."""
     calls_max: int = 1_200
@@ -130,6 +135,7 @@ def shape_of(backend: Backend, seed: str) -> Shape:
         sink=rng.random() < 0.6,
         small_disk=backend in FOLDER_BACKENDS and rng.random() < 0.3 and can_mount(),
         refs=rng.choice((2, 6, 6, 20)),
+        service=backend in SERVED_BACKENDS and rng.random() < 0.4,
         pause_s=rng.choice((0.0, 0.002, 0.005, 0.02)),
     )
 
@@ -244,6 +250,8 @@ def _processes(system: System, env: Mapping[str, str]) -> list[ProcessPart]:
     deployment, shape = system.deployment, system.shape
     folder, uri = deployment.folder, deployment.log_uri
     made: list[ProcessPart] = []
+    port = free_port()
+    url = f"http://127.0.0.1:{port}" if shape.service else ""
 
     def add(name: str, kind: Kind, *command: str) -> None:
         made.append(ProcessPart(name, kind, command, folder, env))
@@ -262,16 +270,20 @@ def _processes(system: System, env: Mapping[str, str]) -> list[ProcessPart]:
             clock_file=str(clock_file(folder, name)),
             death=shape.death,
             atomic=shape.backend != "kafka",
+            service=url,
         )
         argument = graph_process.argument_of(config)
         add(name, "writer", "-m", "tests.chaos.graph_process", argument)
-    for mode in shape.readers:
+    if shape.service:
+        add("service", "service", "-c", BELOG, "serve", "--log", uri, "--port", str(port))
+    for mode in (*shape.readers, *(["http"] if shape.service else [])):
         reader = follower.FollowerConfig(
             uri,
             f"reader-{mode}",
             str(system.journals),
             mode,
             types=READ_TYPES if mode == "read" else (),
+            service=url,
             rows_file=str(system.rows_file),
         )
         add(reader.name, "reader", "-m", "tests.chaos.follower", follower.argument_of(reader))

@@ -11,10 +11,12 @@ from contextlib import contextmanager
 
 from msgspec import Struct
 
-__all__ = ["ReaderConnections"]
+__all__ = ["Reader", "ReaderConnections"]
 
 
-class _Reader(Struct, frozen=True):
+class Reader(Struct, frozen=True):
+    """A connection and what keeps it open."""
+
     connection: sqlite3.Connection
     lock: threading.Lock
     thread: threading.Thread
@@ -31,7 +33,7 @@ class ReaderConnections:
         """
         self._connect = connect
         self._local = threading.local()
-        self._all: list[_Reader] = []
+        self._all: list[Reader] = []
         self._lock = threading.Lock()
 
     @contextmanager
@@ -41,16 +43,24 @@ class ReaderConnections:
         Args:
             check_open: Raises where `close` was called or is about to be.
         """
-        reader: _Reader | None = getattr(self._local, "reader", None)
-        if reader is None:
-            reader = self._local.reader = self._open(check_open)
+        reader = self.own(check_open)
         with reader.lock:
             check_open()
             yield reader.connection
 
-    def _open(self, check_open: Callable[[], None]) -> _Reader:
+    def own(self, check_open: Callable[[], None]) -> Reader:
+        """Return the calling thread's connection, opened where there is none; as `use`.
+
+        Take its lock, and then ask `check_open` again, to use it.
+        """
+        reader: Reader | None = getattr(self._local, "reader", None)
+        if reader is None:
+            reader = self._local.reader = self._open(check_open)
+        return reader
+
+    def _open(self, check_open: Callable[[], None]) -> Reader:
         connection = self._connect()
-        reader = _Reader(connection, threading.Lock(), threading.current_thread())
+        reader = Reader(connection, threading.Lock(), threading.current_thread())
         with self._lock:
             try:
                 check_open()

@@ -23,19 +23,25 @@ import json, logging, os, sys
 from belog.service.configuration_files import read_configuration
 from belog.service.serving import serve_configured
 logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(name)s %(message)s")
-serve_configured(read_configuration(json.loads(sys.argv[1]), os.environ), say=print)
+named = sys.argv[2] if len(sys.argv) > 2 else None
+serve_configured(read_configuration(json.loads(sys.argv[1]), os.environ, named=named), say=print)
 """
 
 
 class ServiceProcess:
     """`belog serve` over one log, on one port whatever happens to it."""
 
-    def __init__(self, log: str, folder: Path, **flags: object) -> None:
+    def __init__(self, log: str, folder: Path, *, configuration: str = "", **flags: object) -> None:
         self.log = log
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self._flags = {"log.uri": log, "server.port": self.port, **flags}
         self._output = folder / f"service-{self.port}.out"
+        self._arguments = [json.dumps(self._flags)]
+        if configuration:
+            file = folder / f"service-{self.port}.toml"
+            file.write_text(configuration, encoding="utf-8")
+            self._arguments.append(str(file))
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> Self:
@@ -43,7 +49,7 @@ class ServiceProcess:
         kept = {k: v for k, v in os.environ.items() if not k.startswith("BELOG__")}
         with self._output.open("ab") as output:
             self._process = subprocess.Popen(
-                [sys.executable, "-c", PROGRAM, json.dumps(self._flags)],
+                [sys.executable, "-c", PROGRAM, *self._arguments],
                 env=kept,
                 stdout=output,
                 stderr=output,

@@ -203,10 +203,17 @@ class AsyncClient:
         return await self._run(catalog.partition(self._session, ref, min_index=min_index))
 
     async def wait(
-        self, ref: str, states: Collection[str] = ("available",), *, timeout_s: float
+        self,
+        ref: str,
+        states: Collection[str] = ("available",),
+        *,
+        timeout_s: float,
+        min_index: int | None = None,
     ) -> PartitionState | None:
         """See `Client.wait`."""
-        return await self._run(catalog.wait(self._session, ref, states, timeout_s=timeout_s))
+        return await self._run(
+            catalog.wait(self._session, ref, states, timeout_s=timeout_s, min_index=min_index)
+        )
 
     async def partitions(self, **query: object) -> catalog_pb2.ListPartitionsResponse:
         """See `Client.partitions`."""

@@ -241,6 +241,7 @@ def checked_page(
     cursor = yield from checked.check(session, cursor, response)
     found = page_of(response.body)
     after = cursor.after_page(found)
+    checked.passed(cursor, response)
     checked.passed(after, response)
     return Page(found.events, after, found.has_more)
 

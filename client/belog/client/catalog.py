@@ -62,6 +62,8 @@ class Delegated(Struct, frozen=True):
     build_request_id: str
     log_id: str
     """Of the log where that build is."""
+    index: int
+    """What the answer is as of, in that log."""
     estimated_completion: int | None
     """Microseconds since the epoch, from past durations of the job; None without history."""
 
@@ -73,6 +75,8 @@ class Building(Struct, frozen=True):
     build_request_id: str
     started_at: int
     """When the attempt began, microseconds since the epoch."""
+    index: int
+    """Of the event that began it."""
 
 
 Requested = Available | Delegated | Building
@@ -142,12 +146,17 @@ def partition(session: Session, ref: str, *, min_index: int | None = None) -> St
 
 
 def wait(
-    session: Session, ref: str, states: Collection[str], *, timeout_s: float
+    session: Session,
+    ref: str,
+    states: Collection[str],
+    *,
+    timeout_s: float,
+    min_index: int | None = None,
 ) -> Steps[PartitionState | None]:
     """Wait for a state; see `belog.client.Client.wait`."""
     deadline_s = session.clock() + timeout_s
     wanted = EventFilter(partition_refs=(ref,), subject_kinds=("partition",))
-    seen = yield from partition(session, ref)
+    seen = yield from partition(session, ref, min_index=min_index)
     while seen.state not in states:
         left_s = deadline_s - session.clock()
         if left_s <= 0:
@@ -189,12 +198,13 @@ def request_partition(
         # Safe to repeat: the build is the caller's, so the second answer is as the first.
         done = yield from exchange(session, request)
         raise_refusal(session, done.response)
-        answer = _requested(ref, message_of(done.response.body, catalog_pb2.RequestResult))
+        index = int(done.response.headers.get("belog-as-of", "0")) - 1
+        answer = _requested(ref, message_of(done.response.body, catalog_pb2.RequestResult), index)
         if not isinstance(answer, Delegated) or deadline_s - session.clock() <= 0:
             return answer
 
 
-def _requested(ref: str, result: catalog_pb2.RequestResult) -> Requested:
+def _requested(ref: str, result: catalog_pb2.RequestResult, index: int) -> Requested:
     match result.WhichOneof("result"):
         case "available":
             there = result.available
@@ -205,10 +215,10 @@ def _requested(ref: str, result: catalog_pb2.RequestResult) -> Requested:
             estimate = (
                 token.estimated_completion if token.HasField("estimated_completion") else None
             )
-            return Delegated(ref, token.job_graph_run_id, token.log_id, estimate)
+            return Delegated(ref, token.job_graph_run_id, token.log_id, index, estimate)
         case "building":
             mine = result.building
-            return Building(ref, mine.job_graph_run_id, mine.started_at)
+            return Building(ref, mine.job_graph_run_id, mine.started_at, index)
         case _:
             msg = f"the service did not say what becomes of {ref!r}"
             raise Corrupt(msg, hint="is it newer than this client?")

@@ -323,7 +323,12 @@ class Client:
         return self._run(catalog.partition(self._session, ref, min_index=min_index))
 
     def wait(
-        self, ref: str, states: Collection[str] = ("available",), *, timeout_s: float
+        self,
+        ref: str,
+        states: Collection[str] = ("available",),
+        *,
+        timeout_s: float,
+        min_index: int | None = None,
     ) -> PartitionState | None:
         """Wait until a partition is in one of some states.
 
@@ -331,11 +336,14 @@ class Client:
             ref: The partition.
             states: Such as `("available", "failed")`.
             timeout_s: Longest wait, seconds.
+            min_index: Do not look at what it was before the event at this index.
 
         Returns:
             The partition then, None when the time is over before.
         """
-        return self._run(catalog.wait(self._session, ref, states, timeout_s=timeout_s))
+        return self._run(
+            catalog.wait(self._session, ref, states, timeout_s=timeout_s, min_index=min_index)
+        )
 
     def partitions(self, **query: object) -> catalog_pb2.ListPartitionsResponse:
         """Return a page of partitions; pass its `next_page_token` as `cursor` for the next.

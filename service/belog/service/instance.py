@@ -415,7 +415,7 @@ class Instance:
         Blocks for a round trip to the log and one to the tables; one more to the log where the
         tables are behind.
         """
-        reasons = list(self._feed_flaws())
+        reasons = [*self._feed_flaws(), *(() if self.upstreams is None else self.upstreams.flaws())]
         applied, lag, lag_s, next_position = -1, -1, 0.0, -1
         try:
             status = self.queries.tables.status()

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 
 from belog.service.binding import check_binding
 from belog.service.configuration import Configuration
+from belog.service.federation import federated
 from belog.service.grpc_api.server import start_grpc
 from belog.service.grpc_api.settings import GrpcSettings
 from belog.service.http_api.app import add_route, make_app
@@ -58,7 +59,10 @@ def serve_configured(configuration: Configuration, *, say: Callable[[str], None]
         listening = listen(where)
         port = listening.getsockname()[1]
         try:
-            async with Instance(instance_settings(configuration), observation) as instance:
+            async with (
+                Instance(instance_settings(configuration), observation) as instance,
+                federated(instance, configuration.federation),
+            ):
                 observation.watch(instance)
                 # What was read at the start stays; looking through it again and again for garbage
                 # would take longer than all else.

@@ -1,5 +1,6 @@
 """What asking for a partition is answered, and who else may be asked: the seam to federation."""
 
+from collections.abc import Iterable
 from typing import Protocol
 
 from msgspec import Struct
@@ -66,4 +67,8 @@ class Upstreams(Protocol):
 
     def owner_of(self, ref: str) -> Upstream | None:
         """Return the instance that owns a partition, None for this one. Must not block."""
+        ...
+
+    def flaws(self) -> Iterable[str]:
+        """Return what makes this instance not ready. Must not block."""
         ...

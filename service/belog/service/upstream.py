@@ -1,0 +1,478 @@
+"""Another instance that owns partitions: asked for them, and followed.
+
+It is followed from a cursor that stands in the local log, in events
+`v1.federation.cursor_moved` of the subject `upstream NAME`; so the cursor is where the reactions
+are. A reaction's id is made of the upstream's event, and names the local event that it was decided
+on, so a crash at any point neither loses nor repeats one.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Sequence
+from typing import Final
+from uuid import UUID, uuid4
+
+import msgspec
+
+from belog.client import AsyncClient, Cursor, Page, reaction_id
+from belog.client import Available as ClientAvailable
+from belog.client import Building as ClientBuilding
+from belog.client import Delegated as ClientDelegated
+from belog.client.settings import ClientOptions
+from belog.processors.indexes import Where
+from belog.processors.rows import PartitionRow
+from belog.schemas.envelope import Event, StoredEvent
+from belog.schemas.errors import (
+    BelogError,
+    Conflict,
+    Gone,
+    LogReplaced,
+    NotOwner,
+    Unavailable,
+    WrongLog,
+)
+from belog.schemas.events import (
+    PartitionDelegated,
+    PartitionJoined,
+    PartitionRequested,
+    Payload,
+    new_event,
+)
+from belog.schemas.filters import EventFilter, Matcher, Terms
+from belog.schemas.fold import SubjectState
+from belog.service.access import Grant, Role
+from belog.service.federating import Here, There, mirrored
+from belog.service.instance import ACTOR, Instance
+from belog.service.upstream_answers import (
+    ENDS,
+    NO_EVENT,
+    UpstreamSettings,
+    available,
+    ended_upstream,
+    manifest_of,
+)
+from belog.service.upstreams import Available, Delegated
+
+__all__ = ["CURSOR_MOVED", "Upstream"]
+
+LOGGER: Final = logging.getLogger("belog.service.federation")
+
+CURSOR_MOVED: Final = "v1.federation.cursor_moved"
+
+ASK_RETRY_S: Final = 3.0
+"""How long an upstream is tried again when a partition is asked for, seconds: whoever waits for the
+answer has a time-out of his own, usually of some ten seconds."""
+
+ANSWER_S: Final = 10.0
+"""How long an upstream's answer may take, seconds."""
+
+AGAIN_S: Final = 5.0
+"""Pause after following ended by an error that may pass, seconds, such as an unknown token."""
+
+CURSOR_EVENTS: Final = 1_000
+"""Upstream events after which the cursor is written where nothing was reacted to: so many are read
+again after a crash, which takes less than a second."""
+
+REACH_S: Final = 10.0
+"""How long the local tables may take to hold what was just written, seconds."""
+
+DELEGATED_ROWS: Final = 1_000
+"""Delegated partitions that are looked through at once."""
+
+ATTEMPTS_MAX: Final = 100
+"""How often a delegation is decided anew because another writer was faster."""
+
+_GRANT: Final = Grant(actor=ACTOR, role=Role.ADMIN)
+
+_ANEW: Final = "give the upstream another name in the configuration"
+
+_TYPES: Final = tuple(
+    f"v1.partition.{name}" for name in ("available", "observed", "failed", "stale", "removed")
+)
+
+
+class Upstream:
+    """One other instance. Belongs to the event loop of the local one.
+
+    Attributes:
+        name: As it is configured.
+        error: Why it is not followed now; None while it is.
+    """
+
+    def __init__(self, instance: Instance, settings: UpstreamSettings) -> None:
+        """Connect to nothing yet.
+
+        Raises:
+            InvalidUri: The URL is none of a service.
+            InvalidFilter: A pattern cannot be evaluated.
+        """
+        self.name = settings.name
+        self.error: BelogError | None = None
+        self._instance = instance
+        self._patterns = settings.patterns
+        self._matcher = Matcher(EventFilter(partition_patterns=settings.patterns))
+        options = ClientOptions(
+            token=settings.token,
+            ca_file=settings.ca_file,
+            cert_file=settings.cert_file,
+            key_file=settings.key_file,
+            retry_s=ASK_RETRY_S,
+            timeout_s=ANSWER_S,
+        )
+        self._client = AsyncClient(settings.url, **options)
+        self._cursor = Cursor()
+        self._saved_idx = 0
+        self._started = asyncio.Event()
+        self._asking: dict[tuple[str, bool], asyncio.Task[ClientAvailable | ClientDelegated]] = {}
+
+    def owns(self, ref: str) -> bool:
+        """Whether a partition is one of its patterns'."""
+        return self._matcher.matches(NO_EVENT, Terms((ref,)))
+
+    # --- asking
+
+    async def request(
+        self, ref: str, client_id: str, *, allow_delegation: bool, timeout_s: float
+    ) -> Available | Delegated:
+        """Ask it for a partition; see `belog.service.upstreams.Upstream.request`.
+
+        An attempt that is under way there, or that this request begins there, is a delegated
+        attempt here, durably before the answer is given.
+        """
+        await self._check_log()
+        answer: ClientAvailable | ClientDelegated | None
+        answer = await self._under_way_there(ref, allow_delegation=allow_delegation)
+        if answer is None:
+            answer = await self._ask_together(ref, client_id, allow_delegation=allow_delegation)
+        if isinstance(answer, ClientAvailable):
+            return available(ref, answer.index, answer.log_id, answer.manifest)
+        await self._delegate(answer, client_id)
+        if timeout_s:
+            found = await self._client.wait(
+                ref, ENDS, timeout_s=timeout_s, min_index=max(answer.index, 0)
+            )
+            if found is not None and found.state == "available":
+                log_id, manifest = str(self._cursor.log_id), found.row.manifest
+                return available(ref, found.row.available_index, log_id, manifest)
+            if found is not None:
+                raise ended_upstream(found)
+        estimate = answer.estimated_completion
+        return Delegated(ref, answer.build_request_id, answer.log_id, answer.index, estimate)
+
+    async def _under_way_there(self, ref: str, *, allow_delegation: bool) -> ClientDelegated | None:
+        """Return who makes what is delegated already; None: it has to be asked for.
+
+        Asking again would join the attempt with another build each time.
+        """
+        here = await self._state(ref)
+        if here is None or here.state != "delegated":
+            return None
+        found = await self._client.partition(ref)
+        if found.state not in self._instance.require_producer().lifecycle.owned_states:
+            return None
+        owner = found.row.job_graph_run_id
+        if not allow_delegation:
+            msg = f"build {owner!r} of upstream {self.name} is making it"
+            raise NotOwner(
+                msg,
+                state=found.state,
+                last_index=found.row.index,
+                allowed=(),
+                owner=owner,
+                hint="allow delegation, or wait for its end",
+                subject=f"partition:{ref}",
+            )
+        return ClientDelegated(ref, owner, str(self._cursor.log_id), found.row.index, None)
+
+    async def _check_log(self) -> None:
+        """Refuse to ask a log that is not the one that is followed.
+
+        Raises:
+            WrongLog: It was replaced, or restored from an older backup.
+            Unavailable: It was never reached.
+        """
+        if isinstance(self.error, WrongLog):
+            raise self.error
+        try:
+            async with asyncio.timeout(ASK_RETRY_S):
+                await self._started.wait()
+        except TimeoutError as timeout:
+            msg = f"upstream {self.name} was not reached yet: {self.error or 'no answer'}"
+            raise Unavailable(msg, hint="is it running, and is its URL right?") from timeout
+        try:
+            await self._client.events(self._cursor, limit=1)
+        except WrongLog as error:
+            self._failed(error)
+            raise
+        except Gone:
+            return  # its log is the same, and was vacuumed
+
+    async def _ask_together(
+        self, ref: str, client_id: str, *, allow_delegation: bool
+    ) -> ClientAvailable | ClientDelegated:
+        """Ask once for all who ask at the same time: a circle of instances ends here, too."""
+        key = ref, allow_delegation
+        task = self._asking.get(key)
+        if task is None:
+            task = asyncio.ensure_future(
+                self._ask(ref, client_id, allow_delegation=allow_delegation)
+            )
+            self._asking[key] = task
+            task.add_done_callback(lambda _: self._asking.pop(key, None))
+        return await asyncio.shield(task)
+
+    async def _ask(
+        self, ref: str, client_id: str, *, allow_delegation: bool
+    ) -> ClientAvailable | ClientDelegated:
+        answer = await self._client.request_partition(
+            ref, client_id=client_id, allow_delegation=allow_delegation
+        )
+        if isinstance(answer, ClientBuilding):
+            # The build is there now, and for the upstream's own graph to work off.
+            log_id = str(self._cursor.log_id)
+            return ClientDelegated(ref, answer.build_request_id, log_id, answer.index, None)
+        return answer
+
+    async def _delegate(self, answer: ClientDelegated, client_id: str) -> None:
+        """Have a delegated attempt here for what is under way there."""
+        for _ in range(ATTEMPTS_MAX):
+            here = await self._state(answer.ref)
+            events = await self._delegation(here, answer, client_id)
+            if not events or await self._append(events):
+                break
+        # It may have ended there before it was delegated here, and nobody would notice.
+        await self._settle(answer.ref, answer.index)
+
+    async def _delegation(
+        self, here: SubjectState | None, answer: ClientDelegated, client_id: str
+    ) -> list[Event]:
+        owned = self._instance.require_producer().lifecycle.owned_states
+        delegated = PartitionDelegated(
+            build_request_id=answer.build_request_id,
+            delegated_to_log=answer.log_id,
+            delegated_to_build=answer.build_request_id,
+        )
+        clients = [client_id]
+        if here is None or here.state not in owned:
+            build = str(uuid4())
+            first = PartitionRequested(build_request_id=build, requesting_clients=clients)
+            delegated = msgspec.structs.replace(delegated, build_request_id=build)
+            expected = -1 if here is None else here.index
+            return [
+                self._event(first, answer.ref, expected=expected),
+                self._event(delegated, answer.ref),
+            ]
+        owner = here.owner or ""
+        if here.state == "requested":
+            delegated = msgspec.structs.replace(delegated, build_request_id=owner)
+            return [self._event(delegated, answer.ref, expected=here.index)]
+        await self._instance.reach(here.index, REACH_S)
+        tables = self._instance.queries.tables
+        row = (await self._instance.calls.run(tables.get, PartitionRow, answer.ref)).value
+        if row is None or row.attempt is None or client_id in row.attempt.requesting_clients:
+            return []
+        joined = PartitionJoined(build_request_id=owner, requesting_clients=clients)
+        return [self._event(joined, answer.ref, expected=here.index)]
+
+    # --- following
+
+    async def follow(self) -> None:
+        """React to what happens there until cancelled, or until its log is another."""
+        while True:
+            try:
+                await self._begin()
+                pages = self._client.follow_pages(
+                    self._cursor, self._wanted(), on_trouble=self._troubled
+                )
+                async for page in pages:
+                    await self._react(page)
+                    self._recovered()
+            except Gone as gone:
+                LOGGER.warning("upstream %s was vacuumed, going on at its end: %s", self.name, gone)
+                self._cursor = Cursor(log_id=self._cursor.log_id)
+            except WrongLog as error:
+                self._failed(error)
+                return
+            except BelogError as error:
+                self._failed(error)
+                await asyncio.sleep(AGAIN_S)
+
+    def _wanted(self) -> EventFilter:
+        return EventFilter(
+            partition_patterns=self._patterns, subject_kinds=("partition",), event_types=_TYPES
+        )
+
+    async def _begin(self) -> None:
+        """Find the cursor, and catch up with what is delegated."""
+        stored = await self._instance.calls.run(self._stored_cursor)
+        if self._cursor.log_id is None and stored is not None:
+            self._cursor = stored
+        if self._cursor.next_idx:
+            # Also looks whether it is still the same log.
+            await self._client.events(self._cursor, self._wanted(), limit=1)
+        status = await self._client.status()
+        if self._cursor.log_id not in {None, UUID(status.log_id)}:
+            msg = f"upstream {self.name} had log {self._cursor.log_id}, it has {status.log_id} now"
+            raise LogReplaced(msg, hint=f"to begin anew with it, {_ANEW}")
+        if not self._cursor.next_idx:
+            # What happened before anybody here asked is of no concern.
+            newest = await self._client.event(status.next_idx - 1)
+            start = Cursor(status.next_idx, UUID(status.log_id))
+            self._cursor = start if newest is None else start.after(newest)
+            await self._save([])
+        self._started.set()
+        self._recovered()
+        async for ref in self._under_way():
+            await self._settle(ref, status.next_idx - 1)
+
+    def _stored_cursor(self) -> Cursor | None:
+        """Return the cursor that the local log holds; blocks."""
+        state = self._instance.require_producer().state("system", self._subject)
+        stored = None if state is None else self._instance.log.get(state.index)
+        text = None if stored is None else stored.event.body().get("cursor")
+        return Cursor.parse(text) if isinstance(text, str) else None
+
+    @property
+    def _subject(self) -> str:
+        return f"upstream {self.name}"
+
+    async def _under_way(self) -> AsyncIterator[str]:
+        """Give the partitions of this upstream that are delegated, or were to be."""
+        tables = self._instance.queries.tables
+        where = Where(states=("delegated", "requested"))
+        cursor: str | None = None
+        while True:
+            page = await self._instance.calls.run(
+                tables.list_rows,
+                PartitionRow,
+                where,
+                order="id",
+                cursor=cursor,
+                limit=DELEGATED_ROWS,
+            )
+            for row in page.rows:
+                if self.owns(row.ref):
+                    yield row.ref
+            if page.next_cursor is None:
+                return
+            cursor = page.next_cursor
+
+    async def _react(self, page: Page) -> None:
+        newest: dict[str, StoredEvent] = {stored.event.subject_id: stored for stored in page.events}
+        for ref, stored in newest.items():
+            await self._settle(ref, stored.index, cause=stored.event.event_id)
+        self._cursor = page.cursor
+        if newest or self._cursor.next_idx - self._saved_idx >= CURSOR_EVENTS:
+            await self._save([])
+
+    async def _settle(self, ref: str, index: int, *, cause: bytes | None = None) -> None:
+        """Say here what became of a partition there.
+
+        Args:
+            ref: The partition.
+            index: In the upstream's log; what it is answered by is at least as new.
+            cause: The upstream's event that led to this.
+        """
+        # Looked at first: what is read there afterwards is newer than the delegation.
+        here = await self._state(ref)
+        if here is None:
+            return
+        found = await self._client.partition(ref, min_index=index)
+        there = There(
+            ref=ref,
+            log_id=self._cursor.log_id or UUID(int=0),
+            state=found.state,
+            index=found.row.index,
+            build_id=found.row.job_graph_run_id,
+            manifest=manifest_of(found.row.manifest if found.row.HasField("manifest") else None),
+            reason=found.row.reason or None,
+        )
+        payloads = mirrored(Here(here.state, here.index, here.owner), there)
+        events = [
+            self._event(
+                payload,
+                ref,
+                expected=here.index if n == 0 else None,
+                event_id=reaction_id(
+                    there.log_id, there.index, f"{payload.event_type} {here.owner or ''}"
+                ),
+                caused_by=cause,
+            )
+            for n, payload in enumerate(payloads)
+        ]
+        if events:
+            await self._append(events)
+
+    # --- writing here
+
+    async def _state(self, ref: str) -> SubjectState | None:
+        producer = self._instance.require_producer()
+        return await self._instance.calls.run(producer.state, "partition", ref)
+
+    def _event(
+        self,
+        payload: Payload,
+        ref: str,
+        *,
+        expected: int | None = None,
+        event_id: UUID | None = None,
+        caused_by: bytes | None = None,
+    ) -> Event:
+        return new_event(
+            payload,
+            ref,
+            event_id=event_id or uuid4(),
+            actor=ACTOR,
+            occurred_at=self._instance.queries.clock(),
+            expected=expected,
+            caused_by=caused_by,
+        )
+
+    async def _append(self, events: Sequence[Event]) -> bool:
+        """Append events; return whether the first is in the log."""
+        atomic = self._instance.log.capabilities.conditional_append and len(events) > 1
+        try:
+            results = await self._instance.append(_GRANT, events, atomic=atomic)
+        except Conflict as error:
+            LOGGER.info("somebody else was faster: %s", error)
+            return False
+        for result in results:
+            if isinstance(result, BelogError) and not isinstance(result, Conflict):
+                raise result
+        return not isinstance(results[0], BelogError)
+
+    async def _save(self, events: Sequence[Event]) -> None:
+        moved = new_event(
+            CURSOR_MOVED,
+            self._subject,
+            {"cursor": str(self._cursor), "log_id": str(self._cursor.log_id)},
+            event_id=uuid4(),
+            actor=ACTOR,
+            occurred_at=self._instance.queries.clock(),
+            subject_kind="system",
+        )
+        for result in await self._instance.append(_GRANT, [*events, moved]):
+            if isinstance(result, BelogError):
+                raise result
+        self._saved_idx = self._cursor.next_idx
+
+    # --- how it goes
+
+    def _troubled(self, error: BelogError) -> None:
+        if self.error is None:
+            LOGGER.warning("upstream %s cannot be followed now: %s", self.name, error)
+        self.error = error
+
+    def _failed(self, error: BelogError) -> None:
+        if type(self.error) is not type(error):
+            LOGGER.error("upstream %s is not followed: %s", self.name, error)
+        self.error = error
+
+    def _recovered(self) -> None:
+        if self.error is not None:
+            LOGGER.warning("upstream %s is followed again", self.name)
+        self.error = None
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.close()

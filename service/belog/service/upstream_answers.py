@@ -1,0 +1,67 @@
+"""What another instance is, and its answers as they are given here. Pure."""
+
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from belog.client import PartitionState
+from belog.schemas.envelope import Event, StoredEvent
+from belog.schemas.errors import Conflict
+from belog.schemas.events import Manifest
+from belog.schemas.wire import message_to_json
+from belog.service.upstreams import Available
+from belog.v1.catalog_pb2 import PartitionManifest
+
+__all__ = ["ENDS", "NO_EVENT", "UpstreamSettings", "available", "ended_upstream", "manifest_of"]
+
+
+class UpstreamSettings(Struct, frozen=True, kw_only=True):
+    """Another instance."""
+
+    name: str
+    url: str
+    patterns: tuple[str, ...]
+    """Globs of the partitions that it owns."""
+    token: str | None = None
+    ca_file: str | None = None
+    cert_file: str | None = None
+    key_file: str | None = None
+
+
+ENDS: Final = ("available", "failed", "stale", "removed")
+
+
+def ended_upstream(found: PartitionState) -> Conflict:
+    """Return the error of one who waited for an attempt that did not end well."""
+    reason = f": {found.row.reason}" if found.row.reason else ""
+    return Conflict(
+        f"the attempt ended upstream, it is {found.state}{reason}",
+        state=found.state,
+        last_index=found.row.index,
+        allowed=(),
+        owner=found.row.job_graph_run_id or None,
+        hint="ask again to have it made anew",
+        subject=f"partition:{found.ref}",
+    )
+
+
+def manifest_of(given: PartitionManifest | None) -> Manifest | None:
+    """Return a manifest as events hold it."""
+    if given is None:
+        return None
+    # Not strict: integers of 64 bits are text in JSON.
+    return msgspec.convert(message_to_json(given), Manifest, strict=False)
+
+
+def available(ref: str, index: int, log_id: str, manifest: PartitionManifest | None) -> Available:
+    """Return the answer that a partition is there."""
+    given = manifest_of(manifest)
+    text = None if given is None else msgspec.json.encode(given).decode()
+    return Available(ref, index, log_id, text)
+
+
+NO_EVENT: Final = StoredEvent(
+    0, 0, Event(bytes(16), "v1.partition.requested", "partition", "-", "-", 0, b"", b"")
+)
+"""What a filter of partitions alone does not look at."""

@@ -1,0 +1,265 @@
+"""Two instances: one owns partitions, the other asks for them and follows what becomes of them."""
+
+import shutil
+import signal
+import sqlite3
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from belog.client import Available, Building, Client, Delegated
+from belog.schemas.errors import BelogError, Conflict, LogTruncated, NotOwner, Unavailable
+from belog.schemas.events import (
+    Manifest,
+    PartitionAvailable,
+    PartitionBuilding,
+    PartitionFailed,
+    PartitionObserved,
+    PartitionRemoved,
+    PartitionScheduled,
+    PartitionStale,
+)
+from belog.schemas.filters import EventFilter
+from tests.servers import eventually
+from tests.service_process import ServiceProcess
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
+
+REACTION_S = 1.0
+"""What SPEC promises a subscriber; a machine that is busy with other tests is given more."""
+
+
+class Pair:
+    """An upstream that owns `up/**`, and a downstream that follows it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.up = ServiceProcess(f"sqlite:///{folder}/up.db", folder)
+        self.down = ServiceProcess(
+            f"sqlite:///{folder}/down.db",
+            folder,
+            configuration=f'[federation.upstreams.up]\nurl = "{self.up.url}"\n'
+            'patterns = ["up/**"]\n',
+        )
+        self.there = Client(self.up.url, retry_s=20)
+        self.here = Client(self.down.url, retry_s=20)
+
+    def follows(self) -> None:
+        """Wait until the upstream is followed."""
+        eventually(lambda: "v1.federation.cursor_moved" in self.types(), timeout_s=20)
+
+    def types(self, ref: str | None = None) -> list[str]:
+        """The types of the downstream's events."""
+        wanted = EventFilter() if ref is None else EventFilter(partition_refs=(ref,))
+        return [stored.event.event_type for stored in self.here.events(1, wanted).events]
+
+    def make(self, ref: str, build: str) -> int:
+        """Have the upstream make what was asked of it."""
+        self.there.append(PartitionScheduled(build_request_id=build), ref)
+        self.there.append(PartitionBuilding(build_request_id=build), ref)
+        manifest = Manifest(outputs=[ref], row_count=7, metadata={"a": "b"})
+        made = PartitionAvailable(build_request_id=build, manifest=manifest)
+        return self.there.append(made, ref).index
+
+    def close(self) -> None:
+        self.there.close()
+        self.here.close()
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    pair = Pair(tmp_path_factory.mktemp("pair"))
+    with pair.up, pair.down:
+        pair.follows()
+        yield pair
+    pair.close()
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[Pair]:
+    made = Pair(tmp_path)
+    with made.up, made.down:
+        made.follows()
+        yield made
+    made.close()
+
+
+def test_what_the_upstream_has_is_available_with_its_index(shared: Pair) -> None:
+    ref = "up/there"
+    manifest = Manifest(outputs=[ref], row_count=7)
+    index = shared.there.append(PartitionObserved(manifest=manifest), ref).index
+    answer = shared.here.request_partition(ref, client_id="me")
+    assert isinstance(answer, Available)
+    assert (answer.index, answer.log_id) == (index, shared.there.status().log_id)
+    assert answer.manifest is not None
+    assert answer.manifest.row_count == 7
+    # Nothing is delegated, so nothing is said here.
+    assert shared.here.partition(ref).state == ""
+
+
+def test_what_the_upstream_makes_is_delegated_and_follows_it(shared: Pair) -> None:
+    ref = "up/made"
+    with ThreadPoolExecutor(20) as threads:
+        answers = list(
+            threads.map(lambda n: shared.here.request_partition(ref, client_id=f"c{n}"), range(20))
+        )
+    assert all(isinstance(answer, Delegated) for answer in answers)
+    (build,) = {a.build_request_id for a in answers if isinstance(a, Delegated)}
+    (log_id,) = {a.log_id for a in answers if not isinstance(a, Building)}
+    assert log_id == shared.there.status().log_id
+    assert shared.there.partition(ref).row.job_graph_run_id == build
+    here = shared.here.partition(ref)
+    assert here.state == "delegated"
+    assert set(here.row.requesting_clients) == {f"c{n}" for n in range(20)}
+    assert shared.types(ref)[:2] == ["v1.partition.requested", "v1.partition.delegated"]
+    with pytest.raises(NotOwner):
+        shared.here.request_partition(ref, allow_delegation=False)
+    waiting = threading.Event()
+    waited: list[object] = []
+
+    def wait() -> None:
+        waiting.set()
+        waited.append(shared.here.request_partition(ref, client_id="c0", timeout_s=30))
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    waiting.wait()
+    index = shared.make(ref, build)
+    state = shared.here.wait(ref, timeout_s=20)
+    assert state is not None
+    assert state.row.manifest.metadata == {"a": "b"}
+    thread.join(30)
+    assert isinstance(waited[0], Available)
+    assert waited[0].index == index
+    last = shared.here.events(1, EventFilter(partition_refs=(ref,))).events[-1].event
+    cause = shared.there.event(index)
+    assert cause is not None
+    assert last.caused_by in {None, cause.event.event_id}
+
+
+def test_later_changes_are_followed_within_a_second(shared: Pair) -> None:
+    ref = "up/later"
+    first = shared.here.request_partition(ref, client_id="me")
+    assert isinstance(first, Delegated)
+    shared.there.append(
+        PartitionFailed(build_request_id=first.build_request_id, reason="disk"), ref
+    )
+    state = shared.here.wait(ref, ("failed",), timeout_s=20)
+    assert state is not None
+    assert state.row.reason == "disk"
+    times: list[float] = []
+    for payload, name in (
+        (PartitionObserved(), "available"),
+        (PartitionStale(reason="old"), "stale"),
+        (PartitionRemoved(), "removed"),
+        (PartitionObserved(), "available"),
+    ):
+        index = shared.there.append(payload, ref).index
+        assert shared.here.wait(ref, (name,), timeout_s=20) is not None
+        newest = shared.here.events(1, EventFilter(partition_refs=(ref,))).events[-1]
+        cause = shared.there.event(index)
+        assert cause is not None
+        assert newest.event.caused_by == cause.event.event_id
+        times.append((newest.created_at - cause.created_at) / 1e6)
+    assert min(times) < REACTION_S
+    again = shared.here.request_partition("up/later2", client_id="me")
+    assert isinstance(again, Delegated)
+    shared.there.append(PartitionFailed(build_request_id=again.build_request_id), "up/later2")
+    eventually(lambda: shared.here.partition("up/later2").state == "failed", timeout_s=20)
+    anew = shared.here.request_partition("up/later2", client_id="me")
+    assert isinstance(anew, Delegated)
+    assert anew.build_request_id != again.build_request_id
+
+
+def test_who_waits_is_told_that_it_failed(shared: Pair) -> None:
+    ref = "up/fails"
+    first = shared.here.request_partition(ref, client_id="me")
+    assert isinstance(first, Delegated)
+    threading.Timer(
+        0.5,
+        shared.there.append,
+        (PartitionFailed(build_request_id=first.build_request_id, reason="disk"), ref),
+    ).start()
+    with pytest.raises(Conflict, match="disk"):
+        shared.here.request_partition(ref, client_id="me", timeout_s=20)
+
+
+def test_own_partitions_are_not_asked_of_others(shared: Pair) -> None:
+    assert isinstance(shared.here.request_partition("mine/1"), Building)
+    assert shared.there.partition("mine/1").state == ""
+
+
+def test_an_upstream_that_is_killed_slow_or_failing_is_followed_again(pair: Pair) -> None:
+    refs = [f"up/{n}" for n in range(4)]
+    builds: dict[str, str] = {}
+    for ref in refs:
+        answer = pair.here.request_partition(ref, client_id="me")
+        assert isinstance(answer, Delegated)
+        builds[ref] = answer.build_request_id
+    pair.up.kill()
+    with Client(pair.down.url, retry_s=0) as impatient, pytest.raises(Unavailable):
+        impatient.request_partition("up/other")
+    assert pair.here.readiness().ok
+    pair.up.start()
+    pair.make(refs[0], builds[refs[0]])
+    assert pair.here.wait(refs[0], timeout_s=20) is not None
+    # The downstream dies, and misses what happens meanwhile.
+    pair.down.kill()
+    pair.make(refs[1], builds[refs[1]])
+    pair.down.start()
+    assert pair.here.wait(refs[1], timeout_s=20) is not None
+    # Slow, for longer than an answer may take it.
+    pair.up.signal(signal.SIGSTOP)
+    threading.Timer(2.0, pair.up.signal, [signal.SIGCONT]).start()
+    pair.make(refs[2], builds[refs[2]])
+    assert pair.here.wait(refs[2], timeout_s=20) is not None
+    pair.make(refs[3], builds[refs[3]])
+    assert pair.here.wait(refs[3], timeout_s=20) is not None
+    for ref in refs:
+        assert pair.types(ref) == [
+            f"v1.partition.{name}" for name in ("requested", "delegated", "available")
+        ]
+
+
+def test_an_upstream_that_was_restored_from_an_older_backup_is_refused(pair: Pair) -> None:
+    pair.there.append(PartitionObserved(), "up/old")
+    with (
+        closing(sqlite3.connect(pair.folder / "up.db")) as source,
+        closing(sqlite3.connect(pair.folder / "backup.db")) as target,
+    ):
+        source.backup(target)
+    first = pair.here.request_partition("up/new", client_id="me")
+    assert isinstance(first, Delegated)
+    for n in range(3):
+        pair.there.append(PartitionObserved(), f"up/{n}")
+    newest = pair.there.status().next_idx
+    pair.make("up/new", first.build_request_id)
+    assert pair.here.wait("up/new", timeout_s=20) is not None
+    assert newest
+    pair.up.stop()
+    for left in pair.folder.glob("up.db*"):
+        left.unlink()
+    shutil.copy(pair.folder / "backup.db", pair.folder / "up.db")
+    pair.up.start()
+
+    def reasons() -> str:
+        return " ".join(pair.here.readiness().reasons)
+
+    eventually(lambda: "backup" in reasons(), "readiness says so", timeout_s=40)
+    assert "upstream up" in reasons()
+    before = pair.types("up/new")
+    with pytest.raises(LogTruncated, match="backup"):
+        pair.here.request_partition("up/new", client_id="me")
+    # Nor after a restart, which forgets nothing; nor when it has grown past the cursor.
+    pair.down.kill()
+    with Client(pair.up.url) as other:
+        other.append_batch([other.make(PartitionObserved(), f"up/x{n}") for n in range(40)])
+    pair.down.start()
+    eventually(lambda: "backup" in reasons(), "readiness says so again", timeout_s=40)
+    with pytest.raises(BelogError, match="backup"):
+        pair.here.request_partition("up/x1", client_id="me")
+    assert pair.types("up/new") == before

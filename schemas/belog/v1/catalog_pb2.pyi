@@ -301,14 +301,16 @@ class DependencyGraph(_message.Message):
     def __init__(self, nodes: _Optional[_Iterable[_Union[DependencyNode, _Mapping]]] = ..., edges: _Optional[_Iterable[_Union[DependencyEdge, _Mapping]]] = ..., as_of_index: _Optional[int] = ..., truncated: bool = ...) -> None: ...
 
 class DependencyNode(_message.Message):
-    __slots__ = ("partition_ref", "status", "last_updated")
+    __slots__ = ("partition_ref", "status", "last_updated", "job_label")
     PARTITION_REF_FIELD_NUMBER: _ClassVar[int]
     STATUS_FIELD_NUMBER: _ClassVar[int]
     LAST_UPDATED_FIELD_NUMBER: _ClassVar[int]
+    JOB_LABEL_FIELD_NUMBER: _ClassVar[int]
     partition_ref: str
     status: PartitionStatus
     last_updated: int
-    def __init__(self, partition_ref: _Optional[str] = ..., status: _Optional[_Union[PartitionStatus, str]] = ..., last_updated: _Optional[int] = ...) -> None: ...
+    job_label: str
+    def __init__(self, partition_ref: _Optional[str] = ..., status: _Optional[_Union[PartitionStatus, str]] = ..., last_updated: _Optional[int] = ..., job_label: _Optional[str] = ...) -> None: ...
 
 class DependencyEdge(_message.Message):
     __slots__ = ("source", "target", "kind")
@@ -399,7 +401,7 @@ class ListPartitionsResponse(_message.Message):
     def __init__(self, partitions: _Optional[_Iterable[_Union[Partition, _Mapping]]] = ..., next_page_token: _Optional[str] = ..., as_of_index: _Optional[int] = ...) -> None: ...
 
 class Partition(_message.Message):
-    __slots__ = ("partition_ref", "status", "index", "updated_at", "job_graph_run_id", "job_run_id", "requesting_clients", "available_index", "available_from_run", "manifest", "reason", "has_data", "job_label", "upstream_deps", "requested_at", "available_at", "joined_runs", "delegated_to_log", "delegated_to_run_id", "cause_partition", "message")
+    __slots__ = ("partition_ref", "status", "index", "updated_at", "job_graph_run_id", "job_run_id", "requesting_clients", "available_index", "available_from_run", "manifest", "reason", "has_data", "job_label", "upstream_deps", "requested_at", "available_at", "joined_runs", "delegated_to_log", "delegated_to_run_id", "cause_partition", "message", "row")
     PARTITION_REF_FIELD_NUMBER: _ClassVar[int]
     STATUS_FIELD_NUMBER: _ClassVar[int]
     INDEX_FIELD_NUMBER: _ClassVar[int]
@@ -421,6 +423,7 @@ class Partition(_message.Message):
     DELEGATED_TO_RUN_ID_FIELD_NUMBER: _ClassVar[int]
     CAUSE_PARTITION_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    ROW_FIELD_NUMBER: _ClassVar[int]
     partition_ref: str
     status: PartitionStatus
     index: int
@@ -442,4 +445,5 @@ class Partition(_message.Message):
     delegated_to_run_id: str
     cause_partition: str
     message: str
-    def __init__(self, partition_ref: _Optional[str] = ..., status: _Optional[_Union[PartitionStatus, str]] = ..., index: _Optional[int] = ..., updated_at: _Optional[int] = ..., job_graph_run_id: _Optional[str] = ..., job_run_id: _Optional[str] = ..., requesting_clients: _Optional[_Iterable[str]] = ..., available_index: _Optional[int] = ..., available_from_run: _Optional[str] = ..., manifest: _Optional[_Union[PartitionManifest, _Mapping]] = ..., reason: _Optional[str] = ..., has_data: bool = ..., job_label: _Optional[str] = ..., upstream_deps: _Optional[_Iterable[str]] = ..., requested_at: _Optional[int] = ..., available_at: _Optional[int] = ..., joined_runs: _Optional[_Iterable[str]] = ..., delegated_to_log: _Optional[str] = ..., delegated_to_run_id: _Optional[str] = ..., cause_partition: _Optional[str] = ..., message: _Optional[str] = ...) -> None: ...
+    row: str
+    def __init__(self, partition_ref: _Optional[str] = ..., status: _Optional[_Union[PartitionStatus, str]] = ..., index: _Optional[int] = ..., updated_at: _Optional[int] = ..., job_graph_run_id: _Optional[str] = ..., job_run_id: _Optional[str] = ..., requesting_clients: _Optional[_Iterable[str]] = ..., available_index: _Optional[int] = ..., available_from_run: _Optional[str] = ..., manifest: _Optional[_Union[PartitionManifest, _Mapping]] = ..., reason: _Optional[str] = ..., has_data: bool = ..., job_label: _Optional[str] = ..., upstream_deps: _Optional[_Iterable[str]] = ..., requested_at: _Optional[int] = ..., available_at: _Optional[int] = ..., joined_runs: _Optional[_Iterable[str]] = ..., delegated_to_log: _Optional[str] = ..., delegated_to_run_id: _Optional[str] = ..., cause_partition: _Optional[str] = ..., message: _Optional[str] = ..., row: _Optional[str] = ...) -> None: ...

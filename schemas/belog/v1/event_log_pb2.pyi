@@ -60,7 +60,7 @@ class GetStatusRequest(_message.Message):
     def __init__(self, min_index: _Optional[int] = ...) -> None: ...
 
 class LogStatus(_message.Message):
-    __slots__ = ("next_idx", "root", "log_id", "instance", "applied", "lag_records", "is_replica", "lifecycle_version")
+    __slots__ = ("next_idx", "root", "log_id", "instance", "applied", "lag_records", "is_replica", "lifecycle_version", "next_position", "applied_created_at")
     NEXT_IDX_FIELD_NUMBER: _ClassVar[int]
     ROOT_FIELD_NUMBER: _ClassVar[int]
     LOG_ID_FIELD_NUMBER: _ClassVar[int]
@@ -69,6 +69,8 @@ class LogStatus(_message.Message):
     LAG_RECORDS_FIELD_NUMBER: _ClassVar[int]
     IS_REPLICA_FIELD_NUMBER: _ClassVar[int]
     LIFECYCLE_VERSION_FIELD_NUMBER: _ClassVar[int]
+    NEXT_POSITION_FIELD_NUMBER: _ClassVar[int]
+    APPLIED_CREATED_AT_FIELD_NUMBER: _ClassVar[int]
     next_idx: int
     root: bytes
     log_id: str
@@ -77,4 +79,6 @@ class LogStatus(_message.Message):
     lag_records: int
     is_replica: bool
     lifecycle_version: int
-    def __init__(self, next_idx: _Optional[int] = ..., root: _Optional[bytes] = ..., log_id: _Optional[str] = ..., instance: _Optional[str] = ..., applied: _Optional[int] = ..., lag_records: _Optional[int] = ..., is_replica: bool = ..., lifecycle_version: _Optional[int] = ...) -> None: ...
+    next_position: int
+    applied_created_at: int
+    def __init__(self, next_idx: _Optional[int] = ..., root: _Optional[bytes] = ..., log_id: _Optional[str] = ..., instance: _Optional[str] = ..., applied: _Optional[int] = ..., lag_records: _Optional[int] = ..., is_replica: bool = ..., lifecycle_version: _Optional[int] = ..., next_position: _Optional[int] = ..., applied_created_at: _Optional[int] = ...) -> None: ...

@@ -100,7 +100,7 @@ class CancelTaskResponse(_message.Message):
     def __init__(self, runs: _Optional[_Iterable[_Union[CancelResponse, _Mapping]]] = ...) -> None: ...
 
 class Build(_message.Message):
-    __slots__ = ("build_request_id", "state", "index", "updated_at", "client_id", "comment", "requested_partitions", "received_at", "planning_at", "analysis_completed_at", "executing_at", "ended_at", "task_count", "partition_count", "reason", "message", "counts")
+    __slots__ = ("build_request_id", "state", "index", "updated_at", "client_id", "comment", "requested_partitions", "received_at", "planning_at", "analysis_completed_at", "executing_at", "ended_at", "task_count", "partition_count", "reason", "message", "counts", "row")
     BUILD_REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     INDEX_FIELD_NUMBER: _ClassVar[int]
@@ -118,6 +118,7 @@ class Build(_message.Message):
     REASON_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     COUNTS_FIELD_NUMBER: _ClassVar[int]
+    ROW_FIELD_NUMBER: _ClassVar[int]
     build_request_id: str
     state: str
     index: int
@@ -135,7 +136,8 @@ class Build(_message.Message):
     reason: str
     message: str
     counts: BuildCounts
-    def __init__(self, build_request_id: _Optional[str] = ..., state: _Optional[str] = ..., index: _Optional[int] = ..., updated_at: _Optional[int] = ..., client_id: _Optional[str] = ..., comment: _Optional[str] = ..., requested_partitions: _Optional[_Iterable[str]] = ..., received_at: _Optional[int] = ..., planning_at: _Optional[int] = ..., analysis_completed_at: _Optional[int] = ..., executing_at: _Optional[int] = ..., ended_at: _Optional[int] = ..., task_count: _Optional[int] = ..., partition_count: _Optional[int] = ..., reason: _Optional[str] = ..., message: _Optional[str] = ..., counts: _Optional[_Union[BuildCounts, _Mapping]] = ...) -> None: ...
+    row: str
+    def __init__(self, build_request_id: _Optional[str] = ..., state: _Optional[str] = ..., index: _Optional[int] = ..., updated_at: _Optional[int] = ..., client_id: _Optional[str] = ..., comment: _Optional[str] = ..., requested_partitions: _Optional[_Iterable[str]] = ..., received_at: _Optional[int] = ..., planning_at: _Optional[int] = ..., analysis_completed_at: _Optional[int] = ..., executing_at: _Optional[int] = ..., ended_at: _Optional[int] = ..., task_count: _Optional[int] = ..., partition_count: _Optional[int] = ..., reason: _Optional[str] = ..., message: _Optional[str] = ..., counts: _Optional[_Union[BuildCounts, _Mapping]] = ..., row: _Optional[str] = ...) -> None: ...
 
 class BuildCounts(_message.Message):
     __slots__ = ("requested", "joined", "available", "failed", "delegated", "job_runs")
@@ -212,7 +214,7 @@ class ListBuildsResponse(_message.Message):
     def __init__(self, builds: _Optional[_Iterable[_Union[Build, _Mapping]]] = ..., next_page_token: _Optional[str] = ..., as_of_index: _Optional[int] = ...) -> None: ...
 
 class JobRun(_message.Message):
-    __slots__ = ("job_run_id", "state", "index", "updated_at", "build_request_id", "task_id", "job_label", "attempt", "inputs", "outputs", "worker", "heartbeat_at", "started_at", "ended_at", "exit_code", "reason", "available_from_build", "message")
+    __slots__ = ("job_run_id", "state", "index", "updated_at", "build_request_id", "task_id", "job_label", "attempt", "inputs", "outputs", "worker", "heartbeat_at", "started_at", "ended_at", "exit_code", "reason", "available_from_build", "message", "row")
     JOB_RUN_ID_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     INDEX_FIELD_NUMBER: _ClassVar[int]
@@ -231,6 +233,7 @@ class JobRun(_message.Message):
     REASON_FIELD_NUMBER: _ClassVar[int]
     AVAILABLE_FROM_BUILD_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    ROW_FIELD_NUMBER: _ClassVar[int]
     job_run_id: str
     state: str
     index: int
@@ -249,7 +252,8 @@ class JobRun(_message.Message):
     reason: str
     available_from_build: str
     message: str
-    def __init__(self, job_run_id: _Optional[str] = ..., state: _Optional[str] = ..., index: _Optional[int] = ..., updated_at: _Optional[int] = ..., build_request_id: _Optional[str] = ..., task_id: _Optional[str] = ..., job_label: _Optional[str] = ..., attempt: _Optional[int] = ..., inputs: _Optional[_Iterable[str]] = ..., outputs: _Optional[_Iterable[str]] = ..., worker: _Optional[str] = ..., heartbeat_at: _Optional[int] = ..., started_at: _Optional[int] = ..., ended_at: _Optional[int] = ..., exit_code: _Optional[int] = ..., reason: _Optional[str] = ..., available_from_build: _Optional[str] = ..., message: _Optional[str] = ...) -> None: ...
+    row: str
+    def __init__(self, job_run_id: _Optional[str] = ..., state: _Optional[str] = ..., index: _Optional[int] = ..., updated_at: _Optional[int] = ..., build_request_id: _Optional[str] = ..., task_id: _Optional[str] = ..., job_label: _Optional[str] = ..., attempt: _Optional[int] = ..., inputs: _Optional[_Iterable[str]] = ..., outputs: _Optional[_Iterable[str]] = ..., worker: _Optional[str] = ..., heartbeat_at: _Optional[int] = ..., started_at: _Optional[int] = ..., ended_at: _Optional[int] = ..., exit_code: _Optional[int] = ..., reason: _Optional[str] = ..., available_from_build: _Optional[str] = ..., message: _Optional[str] = ..., row: _Optional[str] = ...) -> None: ...
 
 class ListJobRunsResponse(_message.Message):
     __slots__ = ("job_runs", "next_page_token", "as_of_index")
@@ -262,7 +266,7 @@ class ListJobRunsResponse(_message.Message):
     def __init__(self, job_runs: _Optional[_Iterable[_Union[JobRun, _Mapping]]] = ..., next_page_token: _Optional[str] = ..., as_of_index: _Optional[int] = ...) -> None: ...
 
 class Task(_message.Message):
-    __slots__ = ("build_request_id", "task_id", "state", "index", "updated_at", "job_label", "inputs", "outputs", "runs", "run_count")
+    __slots__ = ("build_request_id", "task_id", "state", "index", "updated_at", "job_label", "inputs", "outputs", "runs", "run_count", "row")
     BUILD_REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     TASK_ID_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
@@ -273,6 +277,7 @@ class Task(_message.Message):
     OUTPUTS_FIELD_NUMBER: _ClassVar[int]
     RUNS_FIELD_NUMBER: _ClassVar[int]
     RUN_COUNT_FIELD_NUMBER: _ClassVar[int]
+    ROW_FIELD_NUMBER: _ClassVar[int]
     build_request_id: str
     task_id: str
     state: str
@@ -283,7 +288,8 @@ class Task(_message.Message):
     outputs: _containers.RepeatedScalarFieldContainer[str]
     runs: _containers.RepeatedScalarFieldContainer[str]
     run_count: int
-    def __init__(self, build_request_id: _Optional[str] = ..., task_id: _Optional[str] = ..., state: _Optional[str] = ..., index: _Optional[int] = ..., updated_at: _Optional[int] = ..., job_label: _Optional[str] = ..., inputs: _Optional[_Iterable[str]] = ..., outputs: _Optional[_Iterable[str]] = ..., runs: _Optional[_Iterable[str]] = ..., run_count: _Optional[int] = ...) -> None: ...
+    row: str
+    def __init__(self, build_request_id: _Optional[str] = ..., task_id: _Optional[str] = ..., state: _Optional[str] = ..., index: _Optional[int] = ..., updated_at: _Optional[int] = ..., job_label: _Optional[str] = ..., inputs: _Optional[_Iterable[str]] = ..., outputs: _Optional[_Iterable[str]] = ..., runs: _Optional[_Iterable[str]] = ..., run_count: _Optional[int] = ..., row: _Optional[str] = ...) -> None: ...
 
 class ListTasksResponse(_message.Message):
     __slots__ = ("tasks", "next_page_token", "as_of_index")

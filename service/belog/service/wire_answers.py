@@ -230,6 +230,7 @@ def graph_to_wire(graph: Graph, as_of: int, covers: Covers) -> catalog_pb2.Depen
                 partition_ref=node.ref,
                 status=status_of_state(node.status),
                 last_updated=node.last_updated or 0,
+                job_label=node.job_label or "",
             )
             for node in graph.nodes
             if covers(node.ref)

@@ -150,6 +150,7 @@ class EventLogService(EventLogServiceServicer):
         tables = instance.queries.tables
         end = instance.end()
         status = tables.status()
+        next_position = instance.log.next_position()
         system = tables.get(SystemRow, str(end.log_id)).value
         version = None if system is None else system.lifecycle_version
         return pb.LogStatus(
@@ -158,9 +159,11 @@ class EventLogService(EventLogServiceServicer):
             log_id=str(end.log_id),
             instance=instance.identity.instance,
             applied=status.applied,
-            lag_records=max(instance.log.next_position() - status.position, 0),
+            lag_records=max(next_position - status.position, 0),
             is_replica=instance.identity.is_replica,
             lifecycle_version=version or 0,
+            next_position=max(next_position, end.next_idx),
+            applied_created_at=status.created_at,
         )
 
 

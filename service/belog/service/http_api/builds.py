@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from belog.processors.indexes import Order, Where
-from belog.processors.rows import JobRunRow, R, TaskRow, task_key
+from belog.processors.rows import BuildRow, JobRunRow, R, TaskRow, task_key
 from belog.query.answers import ActiveBuild, BuildSummary, JobMetrics, Listing
 from belog.query.cancel import Cancelled
 from belog.service.http_api.answers import Answer, json_answer
@@ -17,6 +17,7 @@ from belog.service.http_api.rows import (
     job_run_fields,
     status_name,
     task_fields,
+    viewed,
     with_numbers,
 )
 from belog.service.instance import not_found
@@ -140,12 +141,13 @@ async def get_build(call: Call) -> Answer:
     found = await call.instance.calls.run(queries.build_request_summary, build_id)
     if found.value is None:
         raise not_found("build request", build_id, found.as_of)
-    return json_answer(_summary_fields(found.value), found.as_of)
+    build = viewed(build_fields, call.query.get("view"))
+    return json_answer(_summary_fields(found.value, build), found.as_of)
 
 
-def _summary_fields(summary: BuildSummary) -> Fields:
+def _summary_fields(summary: BuildSummary, build: Callable[[BuildRow], Fields]) -> Fields:
     fields: Fields = {
-        "build": build_fields(summary.row),
+        "build": build(summary.row),
         "requested": count_fields(summary.requested),
         "missing": summary.missing,
         "partitions": count_fields(summary.partitions),
@@ -172,7 +174,7 @@ async def _row(call: Call, kind: type[R], row_id: str, fields: Callable[[R], Fie
     found = await call.instance.calls.run(call.instance.queries.tables.get, kind, row_id)
     if found.value is None:
         raise not_found(kind.kind.replace("_", " "), row_id, found.applied)
-    return json_answer(fields(found.value), found.applied)
+    return json_answer(viewed(fields, call.query.get("view"))(found.value), found.applied)
 
 
 # --- metrics of jobs

@@ -10,7 +10,7 @@ from belog.query.answers import Listing
 from belog.schemas.errors import LimitExceeded
 from belog.service.http_api.answers import Answer, json_answer
 from belog.service.http_api.call import Call
-from belog.service.http_api.rows import Fields
+from belog.service.http_api.rows import Fields, viewed
 
 __all__ = ["listed", "rows_limit", "where_of"]
 
@@ -71,6 +71,7 @@ async def listed(
     where, limit = where_of(call), rows_limit(call)
     order: Order = call.query.get("order", "recent")
     cursor: str | None = call.query.get("cursor")
+    fields = viewed(fields, call.query.get("view"))
 
     def page() -> Answer:
         found = listing(where, order, cursor, limit)

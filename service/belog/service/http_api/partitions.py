@@ -18,7 +18,7 @@ from belog.service.http_api.answers import Answer, json_answer
 from belog.service.http_api.call import Call
 from belog.service.http_api.events import limit_of, page_answer
 from belog.service.http_api.lists import listed
-from belog.service.http_api.rows import partition_fields, status_name
+from belog.service.http_api.rows import Fields, partition_fields, status_name, viewed
 from belog.service.instance import not_found
 from belog.service.requesting import request
 from belog.service.wire_answers import requested_to_wire
@@ -44,7 +44,8 @@ async def get_partition(call: Call) -> Answer:
     found = await call.instance.calls.run(call.instance.queries.tables.get, PartitionRow, ref)
     if found.value is None:
         raise not_found("partition", ref, found.applied)
-    return Answer(to_json(partition_fields(found.value)), found.applied)
+    fields = viewed(partition_fields, call.query.get("view"))
+    return Answer(to_json(fields(found.value)), found.applied)
 
 
 async def list_partitions(call: Call) -> Answer:
@@ -75,17 +76,18 @@ def _matcher(patterns: Sequence[str]) -> Callable[[str], object] | None:
 
 
 async def _by_ref(call: Call, refs: Sequence[str]) -> Answer:
-    if call.query.keys() - {"ref", "min_index", "wait_s"}:
+    if call.query.keys() - {"ref", "view", "min_index", "wait_s"}:
         msg = "ref names partitions exactly, no other condition can stand beside it"
         raise InvalidInput(msg)
     call.grant.check_refs(refs)
     await call.reach()
+    fields = viewed(partition_fields, call.query.get("view"))
 
     def statuses() -> Answer:
         found = call.instance.queries.latest_partition_statuses(refs)
         return json_answer(
             {
-                "partitions": [partition_fields(row) for row in found.value if row is not None],
+                "partitions": [fields(row) for row in found.value if row is not None],
                 "next_page_token": "",
                 "as_of_index": str(found.as_of),
             },
@@ -145,12 +147,15 @@ async def explain_partition(call: Call) -> Answer:
     found = await call.instance.calls.run(call.instance.queries.explain, ref)
     if found.value is None:
         raise not_found("partition", ref, found.as_of)
-    return json_answer(_explanation(found.value, found.as_of, call.grant), found.as_of)
+    partition = viewed(partition_fields, call.query.get("view"))(found.value.row)
+    return json_answer(_explanation(found.value, partition, found.as_of, call.grant), found.as_of)
 
 
-def _explanation(explanation: Explanation, as_of: int, grant: Grant) -> dict[str, object]:
+def _explanation(
+    explanation: Explanation, partition: Fields, as_of: int, grant: Grant
+) -> dict[str, object]:
     return {
-        "partition": partition_fields(explanation.row),
+        "partition": partition,
         # In words it may name partitions that a restricted client is not for.
         "summary": explanation.state if grant.is_restricted else explanation.summary,
         "causes": [
@@ -193,6 +198,7 @@ def _graph(graph: Graph, as_of: int, grant: Grant) -> dict[str, object]:
                 "partition_ref": node.ref,
                 "status": status_name(node.status),
                 "last_updated": str(node.last_updated or 0),
+                "job_label": node.job_label or "",
             }
             for node in graph.nodes
             if covers(node.ref)

@@ -69,7 +69,10 @@ def _states(kind: SubjectKind) -> Parameter:
     return Parameter("state", "choices", "In this state; may be repeated.", choices=states)
 
 
-_LIST: Final = (_ACTIVE, _PREFIX, _SINCE_TIME, _UNTIL_TIME, ORDER, CURSOR, LIMIT, *_WAIT)
+VIEW: Final = Parameter(
+    "view", "choice", "`row`: with `row`, the row as the tables keep it.", choices=("row",)
+)
+_LIST: Final = (_ACTIVE, _PREFIX, _SINCE_TIME, _UNTIL_TIME, ORDER, CURSOR, LIMIT, VIEW, *_WAIT)
 
 _EVENTS: Final = (
     RouteEntry(
@@ -130,7 +133,7 @@ _PARTITIONS: Final = (
         "what ends in `/events`, `/explain`, `/graph` or `/request` means the route of that name, "
         "so a ref that ends so must be encoded. The refs `.` and `..`, which programs take out of "
         "paths, are asked for by `GET /partitions?ref=`.",
-        parameters=_WAIT,
+        parameters=(VIEW, *_WAIT),
         answer="Partition",
         tag="partitions",
     ),
@@ -190,7 +193,7 @@ _PARTITIONS: Final = (
         path="/partitions/{ref}/explain",
         reach=Reach.PARTITION,
         summary="Why a partition is in its state",
-        parameters=_WAIT,
+        parameters=(VIEW, *_WAIT),
         answer="Explanation",
         tag="partitions",
     ),
@@ -223,7 +226,7 @@ _BUILDS: Final = (
         path="/builds/{build_request_id}",
         reach=Reach.SUBJECT,
         summary="A build request, with what became of its parts",
-        parameters=_WAIT,
+        parameters=(VIEW, *_WAIT),
         answer="BuildSummary",
         tag="builds",
     ),
@@ -252,7 +255,7 @@ _BUILDS: Final = (
         path="/jobs/{job_run_id}",
         reach=Reach.SUBJECT,
         summary="A job run",
-        parameters=_WAIT,
+        parameters=(VIEW, *_WAIT),
         answer="JobRun",
         tag="jobs",
     ),
@@ -299,7 +302,7 @@ _BUILDS: Final = (
         path="/tasks/{build_request_id}/{task_id}",
         reach=Reach.SUBJECT,
         summary="A task of a build",
-        parameters=_WAIT,
+        parameters=(VIEW, *_WAIT),
         answer="Task",
         tag="tasks",
     ),
@@ -332,7 +335,7 @@ _WHOLE: Final = (
         path="/activity",
         reach=Reach.WHOLE,
         summary="What goes on: counts, what runs, what failed lately, rates, lag",
-        parameters=(Parameter("window_s", "seconds", "How far back, seconds."), *_WAIT),
+        parameters=(Parameter("window_s", "seconds", "How far back, seconds."), VIEW, *_WAIT),
         answer="Activity",
     ),
     RouteEntry(

@@ -4,12 +4,12 @@ Each function returns what `google.protobuf.json_format` makes of the message th
 names, with fields at their default written out; a test compares them.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import msgspec
 
-from belog.processors.rows import BuildRow, JobRunRow, PartitionRow, TaskRow
+from belog.processors.rows import BuildRow, JobRunRow, PartitionRow, R, TaskRow
 from belog.schemas.events import Manifest
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "partition_fields",
     "status_name",
     "task_fields",
+    "viewed",
 ]
 
 Fields = dict[str, Any]
@@ -51,6 +52,18 @@ def with_numbers(fields: Fields, row: object, *names: str) -> Fields:
         if (number := getattr(row, name)) is not None:
             fields[name] = str(number)
     return fields
+
+
+def viewed(fields: Callable[[R], Fields], view: str | None) -> Callable[[R], Fields]:
+    """Return what makes messages of rows as they were asked for.
+
+    Args:
+        fields: Makes the message.
+        view: `row` for the row as the tables keep it as well; None for the message alone.
+    """
+    if view is None:
+        return fields
+    return lambda row: {**fields(row), "row": msgspec.json.encode(row).decode()}
 
 
 def partition_fields(row: PartitionRow) -> Fields:

@@ -17,6 +17,7 @@ from belog.service.http_api.rows import (
     count_fields,
     job_run_fields,
     partition_fields,
+    viewed,
     with_numbers,
 )
 from belog.service.instance import Instance, Readiness
@@ -71,6 +72,8 @@ def _status(instance: Instance) -> Answer:
             "lag_records": str(ready.lag_records),
             "is_replica": instance.identity.is_replica,
             "lifecycle_version": 0 if producer is None else producer.lifecycle.version,
+            "next_position": str(max(ready.next_position, end.next_idx)),
+            "applied_created_at": str(instance.queries.tables.status().created_at),
         },
         end.next_idx,
     )
@@ -101,10 +104,12 @@ async def get_activity(call: Call) -> Answer:
     await call.reach()
     window_s: float = call.query.get("window_s", WINDOW_S)
     found = await call.instance.calls.run(call.instance.queries.activity_summary, window_s)
-    return json_answer(_activity(found.value, found.as_of), found.as_of)
+    return json_answer(_activity(found.value, found.as_of, call.query.get("view")), found.as_of)
 
 
-def _activity(activity: Activity, as_of: int) -> Fields:
+def _activity(activity: Activity, as_of: int, view: str | None) -> Fields:
+    partition, build = viewed(partition_fields, view), viewed(build_fields, view)
+    job_run = viewed(job_run_fields, view)
     rates, counts = activity.rates, activity.counts
     by_kind: Mapping[str, Fields] = {
         kind: {"by_state": count_fields(states)} for kind, states in counts.items()
@@ -112,11 +117,11 @@ def _activity(activity: Activity, as_of: int) -> Fields:
     rate_names = [name for name in rates.__struct_fields__ if name != "window_s"]
     return {
         "counts": by_kind,
-        "running": [job_run_fields(row) for row in activity.running],
-        "builds": [build_fields(row) for row in activity.builds],
-        "failed_partitions": [partition_fields(row) for row in activity.failed_partitions],
-        "failed_builds": [build_fields(row) for row in activity.failed_builds],
-        "failed_job_runs": [job_run_fields(row) for row in activity.failed_job_runs],
+        "running": [job_run(row) for row in activity.running],
+        "builds": [build(row) for row in activity.builds],
+        "failed_partitions": [partition(row) for row in activity.failed_partitions],
+        "failed_builds": [build(row) for row in activity.failed_builds],
+        "failed_job_runs": [job_run(row) for row in activity.failed_job_runs],
         "rates": {
             "window_s": rates.window_s,
             **{name: str(getattr(rates, name)) for name in rate_names},

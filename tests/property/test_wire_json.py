@@ -68,7 +68,7 @@ def test_pages(stored: list[StoredEvent], next_idx: int, has_more: bool) -> None
 
 def read_fast(data: bytes) -> Event | type[BelogError]:
     try:
-        return event_from_json(data, event_id=ID, occurred_at=T0, actor="someone")
+        return event_from_json(data, event_id=lambda: ID, occurred_at=T0, actor="someone")
     except BelogError as error:
         return type(error)
 

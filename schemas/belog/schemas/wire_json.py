@@ -212,13 +212,17 @@ def append_body(data: bytes) -> AppendBody:
 
 
 def event_from_json(
-    data: Raw | bytes, *, event_id: bytes, occurred_at: int, actor: str | None = None
+    data: Raw | bytes,
+    *,
+    event_id: Callable[[], bytes],
+    occurred_at: int,
+    actor: str | None = None,
 ) -> Event:
     """Return the event that a client wants to append, checked as `event_from_wire` does.
 
     Args:
         data: JSON of a `BuildEvent`.
-        event_id: Taken where it has none.
+        event_id: Gives one where it has none.
         occurred_at: Taken where it has none, or 0; microseconds since the epoch, UTC.
         actor: Taken where it has none.
 
@@ -245,14 +249,16 @@ def event_from_json(
             body=given.body,
             payload=given.payload or b"",
             payload_digest=given.payload_digest or b"",
-            event_id=_uuid(given.event_id) if given.event_id else event_id,
+            event_id=_uuid(given.event_id) if given.event_id else event_id(),
             caused_by=given.caused_by,
             expected=expected,
         )
     return _unusual_event(bytes(data), event_id, occurred_at, actor)
 
 
-def _unusual_event(data: bytes, event_id: bytes, occurred_at: int, actor: str | None) -> Event:
+def _unusual_event(
+    data: bytes, event_id: Callable[[], bytes], occurred_at: int, actor: str | None
+) -> Event:
     plain = parse_json(data)
     if not isinstance(plain, dict):
         msg = "an event is a JSON object"
@@ -260,7 +266,7 @@ def _unusual_event(data: bytes, event_id: bytes, occurred_at: int, actor: str | 
     message = json_to_message(cast("dict[str, Any]", plain), events_pb2.BuildEvent)
     message.occurred_at = message.occurred_at or occurred_at
     message.actor = message.actor or actor or ""
-    return event_from_wire(message, event_id=event_id)
+    return event_from_wire(message, event_id=event_id())
 
 
 class _Unusual(Exception):

@@ -98,6 +98,7 @@ def add_route(app: FastAPI, entry: RouteEntry, handler: Handler) -> None:
     Raises:
         InvalidInput: It is there already.
     """
-    app.state.table.add(entry)
     # An application and not a function, so that the framework adds nothing around it.
-    app.router.routes.append(Route(entry.path, Endpoint(handler), methods=[entry.method]))
+    endpoint = Endpoint(handler)
+    app.state.table.add(entry, endpoint)
+    app.router.routes.append(Route(entry.path, endpoint, methods=[entry.method]))

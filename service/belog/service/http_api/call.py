@@ -178,13 +178,13 @@ class Call:
             raise _too_large(bound, int(declared))
         parts: list[bytes] = []
         size = 0
-        whole = asyncio.timeout(BODY_S_MAX)
+        clock = asyncio.get_running_loop().time
+        last = clock() + BODY_S_MAX
         try:
-            async with whole:
+            async with asyncio.timeout(BODY_IDLE_S) as idle:
                 more = True
                 while more:
-                    async with asyncio.timeout(BODY_IDLE_S):
-                        message = await self._receive()
+                    message = await self._receive()
                     if message["type"] == "http.disconnect":
                         raise Disconnected
                     parts.append(message.get("body", b""))
@@ -192,9 +192,10 @@ class Call:
                     if size > bound:
                         raise _too_large(bound, size)
                     more = message.get("more_body", False)
+                    if more:
+                        idle.reschedule(min(last, clock() + BODY_IDLE_S))
         except TimeoutError as error:
-            what = "whole" if whole.expired() else "next part"
-            msg = f"the {what} of the body did not come in time"
+            msg = "the body did not come in time"
             raise Refused(
                 problem(InvalidInput(msg), status=408, code="request_timeout", headers=_CLOSE)
             ) from error

@@ -1,12 +1,12 @@
 """The routes of events: append, page, one."""
 
-import os
 from collections import OrderedDict
 from typing import Any, Final
 from uuid import UUID
 
 from msgspec import Raw
 
+from belog.producers.ids import random_uuid
 from belog.schemas.envelope import Event, StoredEvent
 from belog.schemas.errors import BelogError, Gone, InvalidInput, LimitExceeded, NotFound
 from belog.schemas.filters import ALL, EventFilter, Matcher
@@ -249,11 +249,7 @@ def _events(asked: AppendBody, now_us: int, actor: str) -> list[Event | BelogErr
 
 
 def _event(data: Raw | bytes, now_us: int, actor: str) -> Event:
-    # Version and variant of a random UUID (RFC 9562, section 5.4).
-    number = int.from_bytes(os.urandom(16), "big")
-    number = number & ~(0xF << 76 | 0x3 << 62) | 0x4 << 76 | 0x2 << 62
-    event_id = number.to_bytes(16, "big")
-    return event_from_json(data, event_id=event_id, occurred_at=now_us, actor=actor)
+    return event_from_json(data, event_id=random_uuid, occurred_at=now_us, actor=actor)
 
 
 def _receipt(result: StoredReceipt) -> Receipt:

@@ -138,6 +138,11 @@ class Gate:
             receive=receive,
             send=send,
         )
+        endpoint = self._table.endpoint(entry)
+        if endpoint is not None:
+            # Looked up already: the router would only look again.
+            await endpoint(scope, receive, send)
+            return
         # The router sees paths as they were sent, each ref in one segment.
         scope["path"] = found.path
         await self._app(scope, receive, send)

@@ -10,6 +10,7 @@ from typing import Final
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 from msgspec import Struct
+from starlette.types import ASGIApp
 
 from belog.schemas.errors import InvalidInput
 from belog.service.access import Role
@@ -79,6 +80,7 @@ class RouteTable:
 
     def __init__(self, entries: Iterable[RouteEntry]) -> None:
         """Hold these routes."""
+        self._endpoints: dict[tuple[str, str], ASGIApp] = {}
         self._exact: dict[str, dict[str, RouteEntry]] = {}
         self._shaped: dict[
             tuple[str, int], list[tuple[tuple[str, ...], dict[str, RouteEntry]]]
@@ -86,8 +88,12 @@ class RouteTable:
         for entry in entries:
             self.add(entry)
 
-    def add(self, entry: RouteEntry) -> None:
+    def add(self, entry: RouteEntry, endpoint: ASGIApp | None = None) -> None:
         """Let one more route in.
+
+        Args:
+            entry: What is said of it.
+            endpoint: What answers it; None leaves that to the application's router.
 
         Raises:
             InvalidInput: It is there already.
@@ -102,6 +108,12 @@ class RouteTable:
             msg = f"the route {entry.method} {entry.path} is there already"
             raise InvalidInput(msg)
         methods[entry.method] = entry
+        if endpoint is not None:
+            self._endpoints[entry.method, entry.path] = endpoint
+
+    def endpoint(self, entry: RouteEntry) -> ASGIApp | None:
+        """Return what answers a route, None where the application's router knows."""
+        return self._endpoints.get((entry.method, entry.path))
 
     @property
     def entries(self) -> tuple[RouteEntry, ...]:

@@ -29,6 +29,7 @@ from belog.schemas.errors import (
     Corrupt,
     LogReplaced,
     LogTruncated,
+    NotFound,
     Overloaded,
     Unavailable,
 )
@@ -56,14 +57,18 @@ class Spool:
     Each method blocks for the disk, and for whoever else has the lock.
     """
 
-    def __init__(self, folder: str | Path, *, bytes_max: int = SPOOL_BYTES_MAX) -> None:
+    def __init__(
+        self, folder: str | Path, *, bytes_max: int = SPOOL_BYTES_MAX, make: bool = True
+    ) -> None:
         """Open a spool, making the folder where it is not there.
 
         Args:
             folder: On a local disk: locks of network file systems may not hold.
             bytes_max: Largest journal.
+            make: Whether one is made where there is none.
 
         Raises:
+            NotFound: There is none, and none is to be made.
             Corrupt: The journal is damaged, and no torn tail.
             NewerFormat: Newer software wrote it.
             Unavailable: The folder cannot be written.
@@ -80,6 +85,9 @@ class Spool:
         """An event's number and where it is at the earliest."""
         self._outcomes: dict[int, int | None] = {}
         self._awaited: set[int] = set()
+        if not make and not (self.folder / "events.spool").exists():
+            msg = f"there is no spool in {self.folder}"
+            raise NotFound(msg, hint="is it the folder that the client was given?")
         with self._disk():
             self.folder.mkdir(parents=True, exist_ok=True)
             self._lock_fd = _open(self.folder / "write.lock")

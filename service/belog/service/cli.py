@@ -22,6 +22,7 @@ from belog.service import (
     cli_run,
     cli_serve,
     cli_snapshot,
+    cli_spool,
     cli_status,
 )
 from belog.service.rendering import error_json, to_text
@@ -80,6 +81,7 @@ app.command()(cli_run.replay)
 app.command()(cli_run.verify)
 app.command()(cli_migrate.migrate)
 app.command()(cli_status.status)
+app.add_typer(cli_spool.spool_app, name="spool")
 app.add_typer(cli_config.config_app, name="config")
 app.add_typer(cli_config.token_app, name="token")
 app.add_typer(cli_log.import_app, name="import")

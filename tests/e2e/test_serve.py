@@ -122,6 +122,18 @@ def test_a_signal_answers_those_who_wait_and_ends_it(
         assert "stopping" in said
 
 
+def test_the_dashboard_is_there_and_runs_only_what_is_its_own(tmp_path: Path) -> None:
+    with serving(tmp_path) as service:
+        for path, media_type in (
+            ("/", "text/html"),
+            ("/dashboard.js", "text/javascript"),
+            ("/dashboard.css", "text/css"),
+        ):
+            with urlopen(service.url + path, timeout=ANSWER_S) as answer:  # noqa: S310 - our own
+                assert answer.headers.get_content_type() == media_type
+                assert "script-src 'self'" in answer.headers["content-security-policy"]
+
+
 def metrics(service: Service) -> str:
     with urlopen(service.url + "/metrics", timeout=ANSWER_S) as answer:  # noqa: S310 - our own
         return str(answer.read().decode())

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 
 from belog.service.binding import check_binding
 from belog.service.configuration import Configuration
+from belog.service.dashboard import PAGES, page_handler
 from belog.service.federation import federated
 from belog.service.grpc_api.server import start_grpc
 from belog.service.grpc_api.settings import GrpcSettings
@@ -70,6 +71,8 @@ def serve_configured(configuration: Configuration, *, say: Callable[[str], None]
                 app = make_app(instance, access, _http_settings(configuration))
                 if observation.metrics is not None:
                     add_route(app, METRICS_ROUTE, metrics_handler(observation.metrics))
+                for page in PAGES:
+                    add_route(app, page.route, page_handler(page))
                 grpc_ports: list[int] = []
                 await serve(
                     instance,
@@ -99,7 +102,7 @@ def _announce(  # noqa: PLR0917 - private, one caller
     host = f"[{where.host}]" if ":" in where.host else where.host
     scheme = "http" if where.tls is None else "https"
     say(f"serving {instance.log.name} ({instance.identity.log_id})")
-    say(f"HTTP at {scheme}://{host}:{port}  (pages at /docs)")
+    say(f"HTTP at {scheme}://{host}:{port}  (a dashboard, and pages about the API at /docs)")
     for grpc_port in grpc_ports:
         say(f"gRPC at {host}:{grpc_port}")
     if warning is not None:

@@ -20,6 +20,10 @@ LIST_EVENTS: Final = 100
 LIST_BYTES_MAX: Final = 64 * 1024 * 1024
 """Bytes that `list` reads at most: as much as a whole spool may hold."""
 
+FLUSH_RETRY_S: Final = 5.0
+"""How long `flush` tries to reach a service that is away, seconds: a person waits for it, or a timer
+starts it again."""
+
 spool_app = typer.Typer(no_args_is_help=True, help="Events that wait for a service on disk.")
 
 FolderOption = Annotated[
@@ -117,7 +121,9 @@ def spool_flush(
     Example: belog spool flush --spool ./spool --url http://localhost:8000
     """
     shown = ClientOptions(
-        token=read_token(token, None if token is not None else token_file), ca_file=ca_file
+        token=read_token(token, None if token is not None else token_file),
+        ca_file=ca_file,
+        retry_s=FLUSH_RETRY_S,
     )
     with Spool(folder, make=False) as spool, Client(url, **shown) as client:
         done = flush(spool, client)

@@ -18,24 +18,25 @@ from tests.servers import Postgres, eventually
 from tests.servers.runner import LocalRunner
 from tests.writers import fill_up, observed
 
-pytestmark = [
-    pytest.mark.integration,
-    pytest.mark.timeout(180),
-    pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk"),
-]
-
 DISK_MB = 80
 """An empty cluster takes 55 MB."""
 BALLAST_CHUNK_BYTES = 1 << 16
 
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.timeout(180),
+    # Only root can mount a small disk.
+    pytest.mark.parametrize("small_server", [DISK_MB] if os.geteuid() == 0 else [], indirect=True),
+]
+
 
 @pytest.fixture
-def small_server() -> Iterator[tuple[Postgres, Path]]:
+def small_server(request: pytest.FixtureRequest) -> Iterator[tuple[Postgres, Path]]:
     """A server whose whole cluster is on a small disk, and the ballast that fills it."""
     server = Postgres.create(provider="local")
     assert isinstance(server.runner, LocalRunner)
     folder, owner = server.runner.dir, pwd.getpwnam("postgres").pw_uid
-    options = f"size={DISK_MB}m,uid={owner},mode=700"
+    options = f"size={request.param}m,uid={owner},mode=700"
     subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", folder], check=True)
     try:
         with server:

@@ -27,7 +27,7 @@ from belog.service.access import Grant
 from belog.service.bridge import AppendQueue, Calls
 from belog.service.feed import Feed
 from belog.service.observer import AppendTiming, Observer, component_of
-from belog.service.opening import attach_snapshots, check_same_log
+from belog.service.opening import ahead_of, attach_snapshots, check_same_log
 from belog.service.snapshots import snapshot_taken
 from belog.service.upstreams import Upstreams
 from belog.storage import EventLog, LogIdentity, open_log
@@ -424,6 +424,8 @@ class Instance:
             lag = max(next_position - status.position, 0)
             if status.log_id != str(self.identity.log_id):
                 reasons.append(f"the tables are of log {status.log_id}")
+            elif next_position < status.position:
+                reasons.append(str(ahead_of(self.log, next_position, status.position)))
             elif self._is_behind(status.position, lag):
                 reasons.append(f"the tables stand at {applied}, {lag} records behind the log")
             if lag and (unseen := self.log.scan(status.position, 1)):

@@ -7,7 +7,7 @@ from functools import partial
 from belog.processors.factory import open_tables as reader_of
 from belog.processors.replay import WHOLE_LOG, Until, replay_into
 from belog.processors.tables import TableReader
-from belog.schemas.errors import InvalidInput, LogReplaced, NotFound
+from belog.schemas.errors import InvalidInput, LogReplaced, LogTruncated, NotFound
 from belog.service.snapshots import tables_from
 from belog.service.terminal import note
 from belog.storage import EventLog, open_log
@@ -15,7 +15,14 @@ from belog.storage.opening import open_existing
 from belog.storage.snapshots import SnapshotStore
 from belog.storage.vacuum import fold_past_horizon
 
-__all__ = ["attach_snapshots", "check_same_log", "existing_log", "open_tables", "writable_log"]
+__all__ = [
+    "ahead_of",
+    "attach_snapshots",
+    "check_same_log",
+    "existing_log",
+    "open_tables",
+    "writable_log",
+]
 
 
 @contextmanager
@@ -96,16 +103,28 @@ def open_tables(
 
 
 def check_same_log(tables: TableReader, log: EventLog) -> None:
-    """Refuse tables that are not of the log.
+    """Refuse tables that are not of the log, or know events that it has not.
 
     Raises:
         LogReplaced: They are of another log.
+        LogTruncated: The log ends before what they were made of.
         NotFound: No worker has written them yet.
     """
-    found, identity = tables.status().log_id, log.identify()
+    status, identity = tables.status(), log.identify()
+    found = status.log_id
     if found is None:
         msg = f"there are no tables at {tables.name}"
         raise NotFound(msg, log=log.name, hint="start a worker, or use --tables memory:")
     if identity is not None and found != str(identity.log_id):
         msg = f"the tables at {tables.name} are of log {found}, not of {identity.log_id}"
         raise LogReplaced(msg, log=log.name, hint="name a prefix per log: redis://…?prefix=NAME")
+    # Asked after the tables: in the other order quick tables would look as if they were ahead.
+    if identity is not None and (end := log.next_position()) < status.position:
+        raise ahead_of(log, end, status.position)
+
+
+def ahead_of(log: EventLog, end: int, position: int) -> LogTruncated:
+    """Return the error of tables that hold what their log does not."""
+    msg = f"the log ends at {end}, its tables are at {position}: acknowledged events were lost"
+    hint = "was it restored from a backup? find them, or make the tables anew: belog replay"
+    return LogTruncated(msg, log=log.name, index=end, hint=hint)

@@ -11,7 +11,7 @@ from tests.chaos.mutations import MUTATIONS, Mutation, mutated, plan_for
 from tests.chaos.running import run
 from tests.chaos.systems import Servers
 
-pytestmark = [pytest.mark.chaos, pytest.mark.integration, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.chaos, pytest.mark.integration, pytest.mark.timeout(400)]
 
 TRIES_MAX = 2
 """Runs of one fault: whether a race is met is the machine's choice."""

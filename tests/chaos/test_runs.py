@@ -12,7 +12,7 @@ from tests.chaos.deployment import Backend
 from tests.chaos.running import plan_of, run
 from tests.chaos.systems import BACKENDS, Servers
 
-pytestmark = [pytest.mark.chaos, pytest.mark.integration, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.chaos, pytest.mark.integration, pytest.mark.timeout(400)]
 
 WORK_S = 2.5
 

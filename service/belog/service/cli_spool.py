@@ -21,8 +21,8 @@ LIST_BYTES_MAX: Final = 64 * 1024 * 1024
 """Bytes that `list` reads at most: as much as a whole spool may hold."""
 
 FLUSH_RETRY_S: Final = 5.0
-"""How long `flush` tries to reach a service that is away, seconds: a person waits for it, or a timer
-starts it again."""
+"""How long `flush` tries to reach a service that is away, seconds: a person waits for it, or a
+timer starts it again."""
 
 spool_app = typer.Typer(no_args_is_help=True, help="Events that wait for a service on disk.")
 

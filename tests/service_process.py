@@ -15,7 +15,7 @@ from tests.servers import eventually, free_port
 
 __all__ = ["ServiceProcess"]
 
-START_S = 30.0
+START_S = 60.0
 STOP_S = 20.0
 
 PROGRAM = """

@@ -30,7 +30,7 @@ def test_the_page_runs_from_top_to_bottom(tmp_path: Path) -> None:
     assert [command.split()[1] for command in others] == ["spool"] * 3
     outputs: list[str] = []
     with running(shlex.split(serve)[1:], cwd=tmp_path):
-        eventually(lambda: port_is_open(port), "the service answers", timeout_s=40)
+        eventually(lambda: port_is_open(port), "the service answers", timeout_s=90)
         for number, block in enumerate(blocks("python")):
             program = tmp_path / f"program_{number}.py"
             program.write_text(block.replace("8000", str(port)), encoding="utf-8")
@@ -70,7 +70,7 @@ def test_the_spool_is_flushed_by_command(tmp_path: Path) -> None:
     away = belog("spool", "flush", "--spool", "kept", "--url", url, cwd=tmp_path)
     assert (away.code, away.lines()) == (5, ["sent 0, refused 0, left 4"])
     with running(["serve", "--log", "sqlite:///a.db", "--port", str(port)], cwd=tmp_path):
-        eventually(lambda: port_is_open(port), "the service answers", timeout_s=40)
+        eventually(lambda: port_is_open(port), "the service answers", timeout_s=90)
         done = belog("spool", "flush", "--spool", "kept", "--url", url, cwd=tmp_path)
     assert (done.code, done.lines()) == (3, ["sent 2, refused 2, left 0"])
     refused = belog("spool", "conflicts", "--spool", "kept", "--json", cwd=tmp_path).ok().json()

@@ -13,7 +13,7 @@ import pytest
 
 from belog.processors.rows import PartitionRow
 from belog.producers import Producer
-from belog.schemas.envelope import Event
+from belog.schemas.envelope import Event, StoredEvent
 from belog.schemas.errors import (
     BelogError,
     Closed,
@@ -24,7 +24,7 @@ from belog.schemas.errors import (
     ReplicaRefused,
     Unavailable,
 )
-from belog.schemas.filters import EventFilter
+from belog.schemas.filters import EventFilter, Terms
 from belog.service import feed as feed_module
 from belog.service.access import Access, Grant, Role
 from belog.service.instance import Instance, InstanceSettings
@@ -229,6 +229,28 @@ def test_a_waiter_is_woken_by_another_process_and_a_silent_page_moves_on(tmp_pat
             assert (silent.events, silent.next_idx, silent.has_more) == ((), 3, False)
             with pytest.raises(Unavailable, match="index 99 was waited for"):
                 await instance.reach(99, 0.01)
+
+    run(test)
+
+
+def test_an_event_that_comes_when_the_time_is_just_over_is_not_passed_by(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test() -> None:
+        async with opened(tmp_path) as instance:
+            feed = instance.feed
+            entry = feed_module._Entry(  # noqa: SLF001 - an order of callbacks that is rare
+                StoredEvent(1, 5, asked(1)), Terms(partition_refs=("data://x/1",))
+            )
+
+            def too_late(future: "asyncio.Future[int]") -> None:
+                future.set_result(-1)
+                # Before who waited has looked at it.
+                feed._publish([entry], 2, threading.Event())  # noqa: SLF001 - as above
+
+            monkeypatch.setattr(feed_module, "_time_over", too_late)
+            page = await feed.page(1, limit=10, wait_s=0.01)
+            assert ([stored.index for stored in page.events], page.next_idx) == ([1], 2)
 
     run(test)
 

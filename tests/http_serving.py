@@ -103,6 +103,12 @@ class Served:
         event = {"event_type": event_type, "subject_id": subject_id, "body": body}
         return self.client.post("/events", json=event)
 
+    def settle(self) -> None:
+        """Wait until the tables hold all that was written."""
+        end = int(self.client.get("/status").json()["next_idx"])
+        wait = {"min_index": end - 1, "wait_s": UP_S}
+        assert self.client.get("/status", params=wait).status_code == 200
+
     def connect(self) -> socket.socket:
         """A connection of one's own, for what no client would send."""
         connection = socket.create_connection(("127.0.0.1", self.port), timeout=UP_S)

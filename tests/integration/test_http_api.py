@@ -84,6 +84,7 @@ def run_a_build(server: Served, build: str, *refs: str) -> None:
                 "v1.partition.available", ref, **name, job_run_id=run, manifest=manifest
             )
             good(answer)
+    server.settle()
 
 
 # --- access
@@ -195,6 +196,7 @@ def test_every_answer_is_its_message(server: Served) -> None:
     run_a_build(server, "b", "lake/x", "lake/y")
     server.append("v1.partition.stale", "lake/x", reason="older", cause_partition="in")
     server.client.post("/partitions/lake%2Fz/request", json={"client_id": "me"})
+    server.settle()
     names = {"ref": "lake%2Fx", "index": "1", "build_request_id": "b", "task_id": "t0"}
     names |= {"job_run_id": "b-run-0", "label": quote("//etl:load", safe="")}
     seen = 0
@@ -267,6 +269,7 @@ def test_the_document_describes_every_route(server: Served) -> None:
 def test_refs_hold_any_character(server: Served) -> None:
     for ref in REFS:
         good(server.append("v1.partition.observed", ref, source="here"))
+        server.settle()
         listed = good(server.client.get("/partitions", params={"ref": ref}))["partitions"]
         assert [row["partition_ref"] for row in listed] == [ref]
         if ref != "..":  # programs take it out of paths; the list is there for that
@@ -291,6 +294,7 @@ def check_paths(server: Served, ref: str) -> None:
 def test_refs_with_plain_slashes(server: Served) -> None:
     for ref in ("s3://lake/day=1", "a/events/b", "events/x"):
         good(server.append("v1.partition.observed", ref))
+        server.settle()
         assert good(server.client.get(f"/partitions/{ref}"))["partition_ref"] == ref
         assert good(server.client.get(f"/partitions/{ref}/events"))["events"]
     bad(server.client.get("/partitions/%FF"), 400, "invalid")
@@ -554,6 +558,7 @@ def test_of_many_callers_exactly_one_builds(server: Served) -> None:
     for ref in refs:
         kinds = [kind for asked, kind in answers if asked == ref]
         assert sorted(kinds) == ["building", *["delegated"] * 19]
+    server.settle()
     rows = good(server.client.get("/partitions?order=id"))["partitions"]
     assert [len(row["requesting_clients"]) for row in rows] == [20] * 4
     assert len(good(server.client.get("/builds"))["builds"]) == 4

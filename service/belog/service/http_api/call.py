@@ -3,8 +3,7 @@
 import asyncio
 import gzip
 import zlib
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final, TypeVar, cast
 
 from google.protobuf.message import Message
@@ -61,9 +60,8 @@ class Slots:
         self.limit = limit
         self.taken = 0
 
-    @asynccontextmanager
-    async def one(self) -> AsyncGenerator[None]:
-        """Take a place for as long as it lasts.
+    def take(self) -> None:
+        """Take a place, to be given back with `free`.
 
         Raises:
             Overloaded: All are taken.
@@ -72,10 +70,10 @@ class Slots:
             msg = f"{self.taken} requests wait already"
             raise Overloaded(msg, hint="ask again later, or without waiting")
         self.taken += 1
-        try:
-            yield
-        finally:
-            self.taken -= 1
+
+    def free(self) -> None:
+        """Give a place back."""
+        self.taken -= 1
 
 
 class Call:
@@ -239,29 +237,31 @@ class Call:
             Overloaded: All places are taken.
         """
         try:
-            async with self.slots.one():
-                task = asyncio.current_task()
-                watch = asyncio.ensure_future(_until_disconnected(self._receive))
-                left = False
-
-                def leave(_: "asyncio.Future[None]") -> None:
-                    nonlocal left
-                    if not watch.cancelled() and task is not None:
-                        left = True
-                        task.cancel()
-
-                watch.add_done_callback(leave)
-                try:
-                    return await work
-                except asyncio.CancelledError:
-                    if left:
-                        raise Disconnected from None
-                    raise
-                finally:
-                    watch.remove_done_callback(leave)
-                    watch.cancel()
-        finally:
+            self.slots.take()
+        except Overloaded:
             work.close()
+            raise
+        task = asyncio.current_task()
+        watch = asyncio.ensure_future(_until_disconnected(self._receive))
+        left = False
+
+        def leave(_: "asyncio.Future[None]") -> None:
+            nonlocal left
+            if not watch.cancelled() and task is not None:
+                left = True
+                task.cancel()
+
+        watch.add_done_callback(leave)
+        try:
+            return await work
+        except asyncio.CancelledError:
+            if left:
+                raise Disconnected from None
+            raise
+        finally:
+            watch.remove_done_callback(leave)
+            watch.cancel()
+            self.slots.free()
 
     # --- answering
 

@@ -35,6 +35,9 @@ __all__ = ["Written", "append_events", "filter_of", "get_event", "list_events", 
 INLINE_EVENTS_MAX: Final = 50
 """Events that are read or written as JSON in the loop: under a millisecond; more go to a thread."""
 
+INLINE_BYTES_MAX: Final = 131_072
+"""Largest body that is looked through in the loop, bytes: well under a millisecond."""
+
 WRITTEN_KEPT: Final = 1_024
 """JSON of events that is kept for those who are woken by the same one; about 1 MB."""
 
@@ -192,7 +195,10 @@ async def _may_see(call: Call, stored: StoredEvent) -> bool:
 async def append_events(call: Call) -> Answer:
     """Answer `POST /events`."""
     data = await call.body()
-    asked = append_body(data)
+    if len(data) <= INLINE_BYTES_MAX:
+        asked = append_body(data)
+    else:
+        asked = await call.instance.calls.run(append_body, data)
     bound = call.settings.batch_events_max
     if len(asked.events) > bound:
         raise LimitExceeded(

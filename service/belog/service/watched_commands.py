@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Final, Protocol, cast
@@ -29,6 +29,7 @@ __all__ = [
     "MetricsPortOption",
     "SinkWatch",
     "log_as_configured",
+    "warn_seldom",
     "watched_sink",
     "watched_worker",
 ]
@@ -103,13 +104,28 @@ def watched_worker(
         yield watch
 
 
+def warn_seldom() -> Callable[[BelogError], None]:
+    """Return what writes a log line for an error that is waited out, one in `PROGRESS_LOG_S`."""
+    said_at = -PROGRESS_LOG_S
+
+    def warn(error: BelogError) -> None:
+        nonlocal said_at
+        now = time.monotonic()
+        if now - said_at >= PROGRESS_LOG_S:
+            said_at = now
+            fields = {"error_code": error.code, "log": error.log, "index": error.index}
+            LOGGER.warning("waiting: %s", error.message, extra={"fields": fields})
+
+    return warn
+
+
 class SinkWatch:
     """What `run_sink` tells: into log lines, and into metrics where they are served."""
 
     def __init__(self, metrics: "metrics_processes.SinkMetrics | None") -> None:
         """Pass on to metrics, if there are any."""
         self._metrics = metrics
-        self._said_at = -PROGRESS_LOG_S
+        self._warn = warn_seldom()
 
     def on_start(self, replication: Replication) -> None:
         """See `run_sink`."""
@@ -125,11 +141,7 @@ class SinkWatch:
         """See `run_sink`: a log line at first, and one in `PROGRESS_LOG_S` while it lasts."""
         if self._metrics is not None:
             self._metrics.on_error(error)
-        now = time.monotonic()
-        if now - self._said_at >= PROGRESS_LOG_S:
-            self._said_at = now
-            fields = {"error_code": error.code, "log": error.log, "index": error.index}
-            LOGGER.warning("waiting: %s", error.message, extra={"fields": fields})
+        self._warn(error)
 
 
 @contextmanager

@@ -23,8 +23,8 @@ import json, logging, os, sys
 from belog.service.configuration_files import read_configuration
 from belog.service.serving import serve_configured
 logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(name)s %(message)s")
-named = sys.argv[2] if len(sys.argv) > 2 else None
-serve_configured(read_configuration(json.loads(sys.argv[1]), os.environ, named=named), say=print)
+configuration = read_configuration(json.loads(sys.argv[1]), os.environ, named=sys.argv[2])
+serve_configured(configuration, say=print)
 """
 
 
@@ -37,11 +37,11 @@ class ServiceProcess:
         self.url = f"http://127.0.0.1:{self.port}"
         self._flags = {"log.uri": log, "server.port": self.port, **flags}
         self._output = folder / f"service-{self.port}.out"
-        self._arguments = [json.dumps(self._flags)]
-        if configuration:
-            file = folder / f"service-{self.port}.toml"
-            file.write_text(configuration, encoding="utf-8")
-            self._arguments.append(str(file))
+        file = folder / f"service-{self.port}.toml"
+        self._arguments = [json.dumps(self._flags), str(file)]
+        self.configure = file.write_text
+        """Takes the configuration for the next start."""
+        self.configure(configuration)
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> Self:

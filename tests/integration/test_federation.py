@@ -39,14 +39,16 @@ class Pair:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.up = ServiceProcess(f"sqlite:///{folder}/up.db", folder)
-        self.down = ServiceProcess(
-            f"sqlite:///{folder}/down.db",
-            folder,
-            configuration=f'[federation.upstreams.up]\nurl = "{self.up.url}"\n'
-            'patterns = ["up/**"]\n',
-        )
+        self.down = ServiceProcess(f"sqlite:///{folder}/down.db", folder)
+        self.name("up")
         self.there = Client(self.up.url, retry_s=20)
         self.here = Client(self.down.url, retry_s=20)
+
+    def name(self, name: str) -> None:
+        """Give the upstream a name in the configuration of the downstream's next start."""
+        self.down.configure(
+            f'[federation.upstreams.{name}]\nurl = "{self.up.url}"\npatterns = ["up/**"]\n'
+        )
 
     def follows(self) -> None:
         """Wait until the upstream is followed."""
@@ -194,7 +196,7 @@ def test_own_partitions_are_not_asked_of_others(shared: Pair) -> None:
 
 
 def test_an_upstream_that_is_killed_slow_or_failing_is_followed_again(pair: Pair) -> None:
-    refs = [f"up/{n}" for n in range(4)]
+    refs = [f"up/{n}" for n in range(5)]
     builds: dict[str, str] = {}
     for ref in refs:
         answer = pair.here.request_partition(ref, client_id="me")
@@ -219,6 +221,12 @@ def test_an_upstream_that_is_killed_slow_or_failing_is_followed_again(pair: Pair
     assert pair.here.wait(refs[2], timeout_s=20) is not None
     pair.make(refs[3], builds[refs[3]])
     assert pair.here.wait(refs[3], timeout_s=20) is not None
+    # Under another name it is followed from its end on; what is delegated is not forgotten.
+    pair.down.kill()
+    pair.make(refs[4], builds[refs[4]])
+    pair.name("anew")
+    pair.down.start()
+    assert pair.here.wait(refs[4], timeout_s=20) is not None
     for ref in refs:
         assert pair.types(ref) == [
             f"v1.partition.{name}" for name in ("requested", "delegated", "available")
@@ -263,3 +271,9 @@ def test_an_upstream_that_was_restored_from_an_older_backup_is_refused(pair: Pai
     with pytest.raises(BelogError, match="backup"):
         pair.here.request_partition("up/x1", client_id="me")
     assert pair.types("up/new") == before
+    # Somebody has decided.
+    pair.down.kill()
+    pair.name("anew")
+    pair.down.start()
+    assert isinstance(pair.here.request_partition("up/x1", client_id="me"), Available)
+    assert pair.here.readiness().ok

@@ -359,24 +359,28 @@ class Upstream:
 
     async def _react(self, page: Page) -> None:
         newest: dict[str, StoredEvent] = {stored.event.subject_id: stored for stored in page.events}
+        has_said = False
         for ref, stored in newest.items():
-            await self._settle(ref, stored.index, cause=stored.event.event_id)
+            has_said |= await self._settle(ref, stored.index, cause=stored.event.event_id)
         self._cursor = page.cursor
-        if newest or self._cursor.next_idx - self._saved_idx >= CURSOR_EVENTS:
+        if has_said or self._cursor.next_idx - self._saved_idx >= CURSOR_EVENTS:
             await self._save([])
 
-    async def _settle(self, ref: str, index: int, *, cause: bytes | None = None) -> None:
+    async def _settle(self, ref: str, index: int, *, cause: bytes | None = None) -> bool:
         """Say here what became of a partition there.
 
         Args:
             ref: The partition.
             index: In the upstream's log; what it is answered by is at least as new.
             cause: The upstream's event that led to this.
+
+        Returns:
+            Whether something was said.
         """
         # Looked at first: what is read there afterwards is newer than the delegation.
         here = await self._state(ref)
         if here is None:
-            return
+            return False
         found = await self._client.partition(ref, min_index=index)
         there = There(
             ref=ref,
@@ -400,8 +404,7 @@ class Upstream:
             )
             for n, payload in enumerate(payloads)
         ]
-        if events:
-            await self._append(events)
+        return bool(events) and await self._append(events)
 
     # --- writing here
 

@@ -17,8 +17,10 @@ import pytest
 from google.protobuf import json_format
 from google.protobuf.message_factory import GetMessageClass
 
+from belog.schemas.fold import SubjectState
 from belog.schemas.payload import JsonValue, encode_payload
 from belog.schemas.wire import json_to_message
+from belog.service import requesting
 from belog.service.access import Role
 from belog.service.http_api.openapi import messages
 from belog.service.http_api.route_table import Reach, RouteEntry
@@ -598,3 +600,20 @@ def test_callers_wait_for_the_outcome(server: Served) -> None:
         assert failed["state"] == "failed"
     again = good(server.client.post("/partitions/y/request", json={"client_id": "z"}))
     assert "building" in again
+
+
+def test_a_request_decided_on_an_old_look_is_decided_again(
+    server: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good(server.append("v1.partition.observed", "x"))
+    asking = requesting._Asking  # noqa: SLF001 - where another process would come between
+    look = asking._state  # noqa: SLF001
+    looks: list[None] = []
+
+    async def first_look_is_old(self: "requesting._Asking") -> SubjectState | None:
+        looks.append(None)
+        return None if len(looks) == 1 else await look(self)
+
+    monkeypatch.setattr(asking, "_state", first_look_is_old)
+    assert "available" in good(server.client.post("/partitions/x/request"))
+    assert len(looks) == 2

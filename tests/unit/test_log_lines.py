@@ -68,7 +68,10 @@ def test_the_same_message_passes_seldom(clock: Clock) -> None:
     assert passed("another thing") == "another thing"
     assert passed("no node 1 on port 2", name="other") == "no node 1 on port 2"
     assert passed("no node 1 on port 2", level=30) == "no node 1 on port 2"
-    assert [passed("mine", name=LOGGER.name) for _ in range(3)] == ["mine"] * 3
+    for own in (LOGGER.name, "belog", "belog.access"):
+        assert [passed("mine", name=own) for _ in range(3)] == ["mine"] * 3
+    for other in ("belog.storage.kafka", "belogger"):
+        assert [passed("not mine", name=other) for _ in range(2)] == ["not mine", None]
     clock.now += 10
     assert passed("no node 7 on port 1") == "no node 7 on port 1 (and 49 like it)"
     assert passed("no node 7 on port 1") is None

@@ -29,6 +29,10 @@ MESSAGES_MAX: Final = 1_000
 SHAPE_CHARS: Final = 80
 """Beginning of a message that tells it from others, its numbers left out: addresses come later."""
 
+_PROJECT: Final = "belog"
+_CLIENT_LINES: Final = "belog.storage.kafka"
+"""Where the Kafka client's own messages go."""
+
 _NUMBERS: Final = re.compile(r"\d+")
 
 
@@ -85,9 +89,11 @@ class Outage:
 
 
 class Seldom(logging.Filter):
-    """Lets a message through once in `QUIET_S`, with how often it came meanwhile.
+    """Lets a client library's message through once in `QUIET_S`, with how often it came meanwhile.
 
-    Messages that differ in numbers only are the same one. A worker's own lines always pass.
+    Messages that differ in numbers only are the same one. Lines of this project always pass. For
+    workers, sinks and services: without it a broker that is away makes a hundred lines a second,
+    and who reads them slowly holds the program up.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -102,7 +108,8 @@ class Seldom(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Say whether a record passes; one that others were held back for says how many."""
-        if record.name == LOGGER.name:
+        own = record.name == _PROJECT or record.name.startswith(f"{_PROJECT}.")
+        if own and record.name != _CLIENT_LINES:
             return True
         text = record.getMessage()
         shape = (record.name, record.levelno, _NUMBERS.sub("", text)[:SHAPE_CHARS])

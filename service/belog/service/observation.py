@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final, Protocol, cast
 from uuid import UUID
 
+from belog.processors.log_lines import Seldom
 from belog.processors.snapshots import TakenSnapshot
 from belog.schemas.envelope import Event
 from belog.schemas.errors import BelogError, InvalidConfiguration
@@ -158,6 +159,7 @@ def observed(section: ObservabilitySection, *, instance: str) -> Generator[Obser
     configure_logging(
         section.log_format,
         section.log_level,
+        filters=(Seldom(),),
         trace_ids=None if tracing is None else tracing.trace_id,
     )
     try:

@@ -18,6 +18,7 @@ from belog.processors.rows import PartitionRow
 from belog.processors.table_fold import TableFold
 from belog.processors.tables import Stale, TableReader
 from belog.processors.verify import verify_tables
+from belog.processors.worker import worker_status
 from belog.schemas.errors import (
     Diverged,
     LogReplaced,
@@ -265,8 +266,11 @@ def test_tables_made_anew_leave_nothing_behind(tables: Tables, redis_server: Red
 
 def test_tables_ahead_of_their_log_are_refused(tables: Tables) -> None:
     tables.follower(RecordsLog(plain_log(30))).catch_up()
+    shorter = RecordsLog(plain_log(20))
     with pytest.raises(LogTruncated):
-        tables.follower(RecordsLog(plain_log(20)))
+        tables.follower(shorter)
+    with pytest.raises(LogTruncated):
+        worker_status(shorter, tables.reader)
 
 
 def test_tables_ahead_of_their_log_are_made_anew_when_asked_to(tables: Tables) -> None:

@@ -25,7 +25,7 @@ from belog.processors.periodic import SNAPSHOT_EVERY_EVENTS, LoadTables, Snapsho
 from belog.processors.replay import OnProgress, Progress, Stop, TableFollower
 from belog.processors.snapshots import TakenSnapshot
 from belog.processors.tables import TableReader, TablesStatus
-from belog.schemas.errors import BelogError, Diverged, InvalidUri, Unavailable
+from belog.schemas.errors import BelogError, Diverged, InvalidUri, LogTruncated, Unavailable
 from belog.storage.factory import open_log
 from belog.storage.interface import EventLog, LogIdentity
 from belog.storage.opening import await_log, open_existing
@@ -105,11 +105,16 @@ def worker_status(log: EventLog, tables: TableReader) -> WorkerStatus:
     Raises:
         Unavailable: One of them cannot be reached.
         NotFound: There is no log.
+        LogTruncated: The tables are ahead of the log, which has lost its end.
     """
     identity = open_existing(log)
     status = tables.status()
     end_position = log.next_position()
     is_same_log = status.log_id == str(identity.log_id)
+    if is_same_log and status.position > end_position:
+        msg = f"the log ends at {end_position}, the tables are at {status.position}"
+        hint = "acknowledged events were lost: find them, or rebuild the tables (belog replay)"
+        raise LogTruncated(msg, log=log.name, index=status.applied, hint=hint)
     return WorkerStatus(
         log_id=str(identity.log_id),
         end_position=end_position,

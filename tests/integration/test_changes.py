@@ -1,6 +1,7 @@
 """The feed of changes holds what the tables hold, and how they came to it, whatever cuts it off."""
 
 import random
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,6 +23,7 @@ from belog.storage import EventLog, open_log
 from belog.storage.kafka_keyed import KeyedTopic
 from belog.storage.kafka_topic import create_topic
 from belog.storage.memory import MemoryLog
+from tests.e2e.program import belog
 from tests.examples import LOG_ID, event
 from tests.servers import Broker, eventually
 from tests.table_logs import random_records
@@ -185,3 +187,21 @@ def test_a_second_writer_is_noticed_and_the_topic_goes_on_from_its_end(
         finally:
             first.close()
             second.close()
+
+
+def test_the_commands_of_the_page_do_what_it_says(
+    tmp_path: Path, broker: Broker, topic_name: str
+) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "changes.md").read_text()
+    names = {"kafka://localhost:9092": broker.uri, "/tables": f"/{topic_name}-tables"}
+    log = f"{broker.uri}/{topic_name}"
+    create_topic(log)
+    belog("append", "v1.partition.observed", "sales/1", "--log", log, cwd=tmp_path).ok()
+    for line in re.findall(r"^\$ belog (.*)$", page, re.MULTILINE):
+        for shown, real in names.items():
+            line = line.replace(shown, real)  # noqa: PLW2901 - as a reader would
+        arguments = line.replace(f"{broker.uri}/builds", log).split()
+        once = ["--once"] if arguments[0] == "changes" else []
+        belog(*arguments, *once, cwd=tmp_path).ok()
+    found = held(f"{log}-tables")[PartitionChange]
+    assert [key for key, _ in found] == [b"sales/1"]

@@ -103,7 +103,7 @@ def test_opening_never_creates_the_topic(
         for opening in (log.initialize, log.identify, lambda: check_topic(uri)):
             with pytest.raises(NotFound) as caught:
                 opening()
-            assert caught.value.hint == f"belog topic create '{uri}'"
+            assert caught.value.hint == f"belog topic create --log '{uri}'"
     admin = AdminClient({"bootstrap.servers": own.bootstrap})
     assert topic_name not in admin.list_topics(timeout=ANSWER_S).topics
 

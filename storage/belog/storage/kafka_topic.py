@@ -159,7 +159,7 @@ class TopicAdmin:
             raise NotFound(
                 f"there is no topic {name!r}",
                 log=self._target.name,
-                hint=f"belog topic create '{self._target.name}'",
+                hint=f"belog topic create --log '{self._target.name}'",
             ) from error
 
     def _result(self, answer: "Future[T]", deadline: float) -> T:
@@ -212,7 +212,7 @@ def _checked(
         raise Misconfigured(
             f"the topic has {partitions} partitions, and a log has exactly one order",
             setting="partitions",
-            hint="partitions cannot be taken away: name a new topic, then belog topic create"
+            hint="partitions cannot be taken away: name a new topic, then belog topic create --log"
             f" 'kafka://{target.servers}/NEW-TOPIC'",
             log=target.name,
         )

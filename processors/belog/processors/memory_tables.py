@@ -31,9 +31,10 @@ from belog.processors.tables import (
     check_page_rows,
     page_of,
 )
+from belog.schemas.envelope import StoredEvent
 from belog.schemas.errors import Closed, LogReplaced, LogTruncated
 from belog.schemas.fold import Record
-from belog.storage.interface import SCAN_RECORDS_MAX, EventLog
+from belog.storage.interface import SCAN_RECORDS_MAX, EventLog, EventPage
 
 __all__ = ["MemoryTables"]
 
@@ -122,11 +123,11 @@ class MemoryTables(TableReader):
 
     # --- writing
 
-    def apply(self, records: Sequence[Record]) -> Change:
+    def apply(self, records: Sequence[Record], accepted: list[StoredEvent] | None = None) -> Change:
         """Take the next records of the log, all at once; see `TableFold.apply`."""
         with self._changed:
             self._check_open()
-            change = self._fold.apply(records)
+            change = self._fold.apply(records, accepted)
             if self._entered:
                 self._enter(change.rows)
             self._changed.notify_all()
@@ -150,12 +151,41 @@ class MemoryTables(TableReader):
                 if records:
                     self.apply(records)
                     continue
-                next_position = log.next_position()
-                if next_position < position:
-                    msg = f"the log ends at {next_position}, the tables are at {position}"
-                    raise LogTruncated(msg, log=log.name, hint="make the tables anew")
+                next_position = self._end_of(log, position)
                 if next_position == position or not log.scan(position, 1):
                     return self._fold.fold.next_idx
+
+    def read_on(self, log: EventLog, limit: int = SCAN_RECORDS_MAX) -> EventPage:
+        """Apply the next records of the log and return the events among them, read once for both.
+
+        Args:
+            log: Of these tables.
+            limit: Most records to take.
+
+        Returns:
+            A page; its `next_idx` is that of the tables.
+
+        Raises:
+            LogTruncated: The log is shorter than what was applied.
+            NewerFormat: A record needs newer software; everything before it was applied.
+        """
+        with self._catching_up:
+            position = self._fold.fold.next_position
+            records = log.scan(position, limit)
+            events: list[StoredEvent] = []
+            if records:
+                self.apply(records, events)
+            else:
+                self._end_of(log, position)
+            return EventPage(tuple(events), self._fold.fold.next_idx, len(records) == limit)
+
+    @staticmethod
+    def _end_of(log: EventLog, position: int) -> int:
+        next_position = log.next_position()
+        if next_position < position:
+            msg = f"the log ends at {next_position}, the tables are at {position}"
+            raise LogTruncated(msg, log=log.name, hint="make the tables anew")
+        return next_position
 
     def check_log(self, log_id: str) -> None:
         """Refuse to go on with another log than the one that was applied.

@@ -22,8 +22,9 @@ from belog.processors.rows import (
     SystemRow,
     TaskRow,
 )
+from belog.schemas.envelope import StoredEvent
 from belog.schemas.errors import NewerFormat
-from belog.schemas.fold import Fold, Outcome, Record
+from belog.schemas.fold import Accepted, Fold, Outcome, Record
 
 __all__ = ["TABLE_SCHEMA_VERSION", "Change", "Checkpoint", "RowChange", "Step", "TableFold"]
 
@@ -171,11 +172,15 @@ class TableFold:
         for table in self._by_type.values():
             yield from table.values()
 
-    def apply(self, records: Sequence[Record]) -> Change:
+    def apply(self, records: Sequence[Record], accepted: list[StoredEvent] | None = None) -> Change:
         """Take the next records; those that were taken already are passed over.
 
         Stops before a record that needs newer software, if others came before it in the batch: the
         change is whole up to there, and the next call raises.
+
+        Args:
+            records: In order of position.
+            accepted: Gets the events among them, for who wants them too.
 
         Raises:
             NewerFormat: The first record needs newer software; nothing was applied.
@@ -197,6 +202,12 @@ class TableFold:
                 break
             if outcome is None:
                 continue
+            if (
+                accepted is not None
+                and outcome.event is not None
+                and isinstance(outcome.verdict, Accepted)
+            ):
+                accepted.append(StoredEvent(outcome.index, outcome.created_at, outcome.event))
             changed = changed_rows(self, outcome)
             if not changed:
                 continue

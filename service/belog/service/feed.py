@@ -21,7 +21,14 @@ from belog.schemas.filters import ALL, EventFilter, Matcher, Terms, terms_of
 from belog.service.bridge import Calls
 from belog.storage.interface import FOLLOW_WAIT_S, EventLog, EventPage
 
-__all__ = ["KEPT_BYTES_MAX", "KEPT_EVENTS_MAX", "WAITERS_MAX", "Feed", "RunTerms"]
+__all__ = [
+    "FEED_PAGE_EVENTS",
+    "KEPT_BYTES_MAX",
+    "KEPT_EVENTS_MAX",
+    "WAITERS_MAX",
+    "Feed",
+    "RunTerms",
+]
 
 LOGGER: Final = logging.getLogger("belog.service.feed")
 
@@ -118,7 +125,7 @@ class Feed:
         *,
         start_idx: int,
         run_terms: RunTerms,
-        on_new: Callable[[], None] | None = None,
+        read_next: Callable[[int], EventPage] | None = None,
         on_error: Callable[[BelogError], None] | None = None,
     ) -> None:
         """Follow a log from an index on, in a thread of the feed's own.
@@ -128,8 +135,8 @@ class Feed:
             calls: Where reads of the log run.
             start_idx: First index that the feed looks at; who wants earlier ones reads the log.
             run_terms: Looks up job runs that began before.
-            on_new: Called in the feed's thread when there is something new, before anybody is
-                woken: brings up to date what they will look at.
+            read_next: Reads the page that begins at an index, in the feed's thread; None to read
+                the log. What it does beside is done before anybody is woken.
             on_error: Called in the feed's thread with each error that it waits out or ends by.
         """
         self.end = start_idx
@@ -138,7 +145,8 @@ class Feed:
         self._log = log
         self._calls = calls
         self._run_terms = run_terms
-        self._on_new = on_new
+        self._read = read_next or (lambda cursor: log.read(cursor, ALL, FEED_PAGE_EVENTS))
+        self._page: EventPage | None = None
         self._on_error = on_error
         self._loop = asyncio.get_running_loop()
         self._stop = threading.Event()
@@ -338,17 +346,18 @@ class Feed:
                 self._stop.wait(RETRY_S)
 
     def _step(self, cursor: int) -> int:
-        page = self._log.read(cursor, ALL, FEED_PAGE_EVENTS)
+        # What was read and not handed over, because a look-up failed, is not read again.
+        page = self._page or self._read(cursor)
+        self._page = page
         if page.next_idx > cursor:
             entries = [_Entry(stored, self._terms(stored)) for stored in page.events]
-            if self._on_new is not None:
-                self._on_new()
             taken = threading.Event()
             self._loop.call_soon_threadsafe(self._publish, entries, page.next_idx, taken)
             # The follower never runs ahead of a busy loop by more than this page.
             while not taken.wait(FOLLOW_WAIT_S):
                 if self._stop.is_set():
                     return cursor
+        self._page = None
         if not page.has_more:
             self._log.wait_for_index(page.next_idx, FOLLOW_WAIT_S)
         return page.next_idx

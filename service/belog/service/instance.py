@@ -25,13 +25,13 @@ from belog.schemas.filters import Terms
 from belog.schemas.fold import Fold
 from belog.service.access import Grant
 from belog.service.bridge import AppendQueue, Calls
-from belog.service.feed import Feed
+from belog.service.feed import FEED_PAGE_EVENTS, Feed
 from belog.service.observer import AppendTiming, Observer, component_of
 from belog.service.opening import ahead_of, attach_snapshots, check_same_log
 from belog.service.snapshots import snapshot_taken
 from belog.service.upstreams import Upstreams
 from belog.storage import EventLog, LogIdentity, open_log
-from belog.storage.interface import LogEnd, Receipt
+from belog.storage.interface import EventPage, LogEnd, Receipt
 from belog.storage.opening import open_existing
 from belog.storage.snapshots import SNAPSHOTS_KEPT, SnapshotStore, restore_fold
 
@@ -164,7 +164,7 @@ class Instance:
                 self.calls,
                 start_idx=self._start_idx,
                 run_terms=self._run_terms,
-                on_new=self._on_new,
+                read_next=None if self._embedded is None else self._read_on,
                 on_error=self._failed,
             )
         except BaseException:
@@ -215,7 +215,9 @@ class Instance:
                 stack.callback(self._snapshots.close)
             self.queries = QueryEngine(tables, self.log, refusals=self.refusals)
             self.repositories = Repositories(self.queries)
-            self._start_idx = self.end().next_idx
+            self._start_idx = (
+                self.end().next_idx if self._embedded is None else tables.status().applied
+            )
             return stack.pop_all()
 
     def _start_fold(self, store: SnapshotStore | None) -> Fold:
@@ -246,13 +248,15 @@ class Instance:
 
     # --- following
 
-    def _on_new(self) -> None:
-        if self._embedded is None:
-            return
+    def _read_on(self, cursor: int) -> EventPage:
+        """Read once for the tables and for the feed, which are at the same place."""
+        del cursor
+        assert self._embedded is not None  # noqa: S101 - who keeps no tables reads the log
         tables, fold = self._embedded
-        tables.catch_up(self.log)
+        page = tables.read_on(self.log, FEED_PAGE_EVENTS)
         if self._snapshots is not None:
             self._snapshots.passed(fold)
+        return page
 
     def _failed(self, error: BelogError) -> None:
         is_of_tables = component_of(error, self.queries.tables.name) == "tables"

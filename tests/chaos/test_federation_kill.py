@@ -12,8 +12,8 @@ from tests.service_process import ServiceProcess
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(240)]
 
-PARTITIONS = 40
-KILLS = 4
+PARTITIONS = 24
+KILLS = 3
 
 
 def test_what_is_made_upstream_is_said_once_here(tmp_path: Path, seed: int) -> None:

@@ -23,6 +23,8 @@ WORK_S = 1.2
 RACE_S = 3.0
 """How long a run works, seconds: a fault of the code shows among the first hundred events, one that
 needs a race over Kafka among the first few hundred."""
+WORK_BYTES_MIN = 100_000
+"""What a run writes down at least on a busy machine, bytes: about a hundred events."""
 
 
 @dataclass(frozen=True)
@@ -207,7 +209,7 @@ def plan_for(mutation: Mutation, seed: str) -> Plan:
         pause_s=0.001,
     )
     work_s = RACE_S if mutation.backend == "kafka" else WORK_S
-    return Plan(seed, shape, mutation.faults, work_s)
+    return Plan(seed, shape, mutation.faults, work_s, WORK_BYTES_MIN)
 
 
 @contextmanager

@@ -77,6 +77,7 @@ class Plan:
     faults: tuple[str, ...] | None = None
     """Only these; None for any that applies."""
     work_s: float = WORK_S
+    work_bytes_min: int = WORK_BYTES_MIN
     env: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
@@ -207,7 +208,7 @@ class _Storm:
         self.rest(max(0.5, until - time.monotonic()))
         # A busy machine gets some more time, so that a run is never about nothing.
         until = time.monotonic() + EXTRA_WORK_S_MAX
-        while self.journal_bytes() < WORK_BYTES_MIN and time.monotonic() < until:
+        while self.journal_bytes() < self.plan.work_bytes_min and time.monotonic() < until:
             self.rest(POLL_S)
 
     def writing(self) -> bool:

@@ -15,6 +15,7 @@ import typer
 from belog.schemas.errors import BelogError, status_of
 from belog.service import (
     cli_cancel,
+    cli_changes,
     cli_config,
     cli_log,
     cli_migrate,
@@ -25,6 +26,7 @@ from belog.service import (
     cli_spool,
     cli_status,
 )
+from belog.service.placing import LogCommand
 from belog.service.rendering import error_json, to_text
 from belog.service.terminal import note
 
@@ -32,6 +34,13 @@ __all__ = ["app", "main"]
 
 INTERRUPTED: Final = 130
 """What shells give for a command that SIGINT ended: 128 + 2."""
+
+EVENTS: Final = "Events"
+VIEWS: Final = "What is there and who makes what"
+RUNNING: Final = "Services and processes that stay"
+LOG: Final = "The log itself"
+SETTINGS: Final = "Settings"
+"""Headings of `belog --help`."""
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -61,30 +70,31 @@ def root(
     cli_config.configure(ctx, config)
 
 
-app.command()(cli_run.demo)
-app.command()(cli_serve.serve)
-app.command()(cli_log.append)
-app.command()(cli_log.events)
-app.add_typer(cli_query.partition_app, name="partition")
-app.add_typer(cli_cancel.build_app, name="build")
-app.add_typer(cli_cancel.job_app, name="job")
-app.add_typer(cli_cancel.task_app, name="task")
-app.command()(cli_run.worker)
-app.command()(cli_run.sink)
-app.command()(cli_query.activity)
-app.command()(cli_query.audit)
-app.command()(cli_query.stats)
-app.add_typer(cli_log.topic_app, name="topic")
-app.command()(cli_snapshot.snapshot)
-app.command()(cli_snapshot.vacuum)
-app.command()(cli_run.replay)
-app.command()(cli_run.verify)
-app.command()(cli_migrate.migrate)
-app.command()(cli_status.status)
-app.add_typer(cli_spool.spool_app, name="spool")
-app.add_typer(cli_config.config_app, name="config")
-app.add_typer(cli_config.token_app, name="token")
-app.add_typer(cli_log.import_app, name="import")
+app.command(rich_help_panel=EVENTS)(cli_log.append)
+app.command(rich_help_panel=EVENTS)(cli_log.events)
+app.add_typer(cli_log.import_app, name="import", rich_help_panel=EVENTS)
+app.add_typer(cli_query.partition_app, name="partition", rich_help_panel=VIEWS)
+app.add_typer(cli_cancel.build_app, name="build", rich_help_panel=VIEWS)
+app.add_typer(cli_cancel.job_app, name="job", rich_help_panel=VIEWS)
+app.add_typer(cli_cancel.task_app, name="task", rich_help_panel=VIEWS)
+app.command(rich_help_panel=VIEWS)(cli_query.activity)
+app.command(rich_help_panel=VIEWS)(cli_query.audit)
+app.command(rich_help_panel=VIEWS)(cli_query.stats)
+app.command(rich_help_panel=VIEWS)(cli_status.status)
+app.command(rich_help_panel=RUNNING)(cli_run.demo)
+app.command(rich_help_panel=RUNNING)(cli_serve.serve)
+app.command(cls=LogCommand, rich_help_panel=RUNNING)(cli_run.worker)
+app.command(cls=LogCommand, rich_help_panel=RUNNING)(cli_run.sink)
+app.command(cls=LogCommand, rich_help_panel=RUNNING)(cli_changes.changes)
+app.add_typer(cli_spool.spool_app, name="spool", rich_help_panel=RUNNING)
+app.add_typer(cli_log.topic_app, name="topic", rich_help_panel=LOG)
+app.command(cls=LogCommand, rich_help_panel=LOG)(cli_snapshot.snapshot)
+app.command(cls=LogCommand, rich_help_panel=LOG)(cli_snapshot.vacuum)
+app.command(cls=LogCommand, rich_help_panel=LOG)(cli_run.replay)
+app.command(cls=LogCommand, rich_help_panel=LOG)(cli_run.verify)
+app.command(cls=LogCommand, rich_help_panel=LOG)(cli_migrate.migrate)
+app.add_typer(cli_config.config_app, name="config", rich_help_panel=SETTINGS)
+app.add_typer(cli_config.token_app, name="token", rich_help_panel=SETTINGS)
 
 
 def main() -> None:

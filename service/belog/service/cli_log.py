@@ -15,12 +15,12 @@ from belog.producers import Producer
 from belog.producers.history import HistoryReport, import_history, read_history
 from belog.schemas.envelope import Event, StoredEvent
 from belog.schemas.errors import BelogError, InvalidInput, InvalidUri, status_of
-from belog.schemas.filters import EventFilter
 from belog.schemas.lifecycle import SubjectKind
 from belog.schemas.limits import BATCH_EVENTS_MAX, PAGE_EVENTS_MAX
 from belog.schemas.payload import JsonValue
 from belog.service import options
-from belog.service.opening import existing_log, writable_log
+from belog.service.opening import writable_log
+from belog.service.placing import placed
 from belog.service.rendering import (
     error_json,
     event_json,
@@ -29,9 +29,9 @@ from belog.service.rendering import (
     receipt_json,
     to_text,
 )
-from belog.service.snapshots import fold_from
+from belog.service.sources import Appender, Source
 from belog.service.terminal import note, progress_bar, put, put_json
-from belog.storage import EventLog, Receipt, open_log
+from belog.storage import Receipt, open_log
 from belog.storage.factory import redacted
 
 __all__ = ["append", "events", "import_app", "topic_app"]
@@ -59,21 +59,20 @@ class DraftEvent(msgspec.Struct, forbid_unknown_fields=True):
     subject_kind: SubjectKind | None = None
 
 
+@placed
 def append(
-    log: options.LogOption,
+    source: Source,
     event_type: Annotated[str | None, typer.Argument(metavar="TYPE", show_default=False)] = None,
     subject_id: Annotated[str | None, typer.Argument(metavar="SUBJECT", show_default=False)] = None,
     *,
     payload: Annotated[str, typer.Option("--payload", metavar="JSON", help="The payload.")] = "{}",
-    source: Annotated[
+    lines: Annotated[
         Path | None,
         typer.Option(
             "--from", metavar="FILE", help="Append events from JSON lines instead; - for stdin."
         ),
     ] = None,
-    actor: Annotated[
-        str, typer.Option("--actor", envvar="BELOG__PRODUCER__ACTOR", help="Who writes.")
-    ] = "cli",
+    actor: options.ActorOption = None,
     event_id: Annotated[
         UUID | None, typer.Option("--event-id", help="Id to retry with; made when not given.")
     ] = None,
@@ -90,7 +89,6 @@ def append(
         ),
     ] = None,
     instance: options.InstanceOption = "local",
-    snapshots: options.SnapshotsOption = None,
     as_json: options.JsonOption = False,
 ) -> None:
     """Append an event, if it is a legal next one of its subject.
@@ -98,20 +96,17 @@ def append(
     Example: belog append v1.partition.requested sales/2026-01-31
     --payload '{"build_request_id": "nightly"}' --log sqlite:///demo.db
     """
-    with (
-        writable_log(log, instance) as opened,
-        Producer(opened, actor=actor, fold=fold_from(opened, snapshots)) as producer,
-    ):
-        if source is not None:
-            if event_type is not None:
-                msg = "TYPE and --from were both given"
-                raise InvalidInput(msg)
-            _append_lines(producer, source, as_json=as_json)
+    if lines is not None and event_type is not None:
+        msg = "TYPE and --from were both given"
+        raise InvalidInput(msg)
+    with source.appender(actor, instance) as appender:
+        if lines is not None:
+            _append_lines(appender, lines, as_json=as_json)
             return
         if event_type is None or subject_id is None:
             msg = "TYPE and SUBJECT are needed"
             raise InvalidInput(msg, hint="or --from FILE for many events")
-        receipt = producer.append(
+        event = appender.make(
             event_type,
             subject_id,
             _json_object(payload),
@@ -120,11 +115,12 @@ def append(
             caused_by=caused_by,
             expected=expected,
         )
-        if as_json:
-            put_json(receipt_json(receipt))
-        else:
-            again = " (it was there before)" if receipt.duplicate else ""
-            put(f"accepted at index {receipt.index}{again}")
+        receipt = appender.append(event)
+    if as_json:
+        put_json(receipt_json(receipt))
+    else:
+        again = " (it was there before)" if receipt.duplicate else ""
+        put(f"accepted at index {receipt.index}{again}")
 
 
 def _json_object(text: str) -> dict[str, JsonValue]:
@@ -139,12 +135,12 @@ def _json_object(text: str) -> dict[str, JsonValue]:
     return cast("dict[str, JsonValue]", value)
 
 
-def _append_lines(producer: Producer, source: Path, *, as_json: bool) -> None:
+def _append_lines(appender: Appender, source: Path, *, as_json: bool) -> None:
     failed: BelogError | None = None
     accepted = refused = 0
     for lines in _batches(source):
-        events = [_draft(producer, number, line) for number, line in lines]
-        for (number, _), result in zip(lines, producer.append_batch(events), strict=True):
+        events = [_draft(appender, number, line) for number, line in lines]
+        for (number, _), result in zip(lines, appender.append_batch(events), strict=True):
             if isinstance(result, Receipt):
                 accepted += 1
                 if as_json:
@@ -179,10 +175,10 @@ def _batches(source: Path) -> Iterator[list[tuple[int, str]]]:
         raise InvalidInput(msg) from error
 
 
-def _draft(producer: Producer, number: int, line: str) -> Event:
+def _draft(appender: Appender, number: int, line: str) -> Event:
     try:
         draft = msgspec.json.decode(line, type=DraftEvent)
-        return producer.event(
+        return appender.make(
             draft.event_type,
             draft.subject_id,
             cast("dict[str, JsonValue]", draft.payload),
@@ -200,8 +196,9 @@ def _draft(producer: Producer, number: int, line: str) -> Event:
         raise
 
 
+@placed
 def events(
-    log: options.LogOption,
+    source: Source,
     *,
     since: Annotated[
         int, typer.Option("--since", min=0, max=INDEX_MAX, help="First index wanted.")
@@ -223,7 +220,6 @@ def events(
     actor: options.ActorTerms = None,
     created_from: options.FromTime = None,
     created_to: options.ToTime = None,
-    snapshots: options.SnapshotsOption = None,
     as_json: options.JsonOption = False,
 ) -> None:
     """List events in order, from an index on; terms of one option are alternatives.
@@ -243,22 +239,15 @@ def events(
         created_from=created_from,
         created_to=created_to,
     )
-    with existing_log(log, snapshots) as opened:
-        if follow:
-            for count, stored in enumerate(opened.follow(since, wanted), 1):
-                _put_event(stored, as_json=as_json)
-                if count == limit:
-                    return
-            return
-        _list_events(opened, since, wanted, limit or DEFAULT_EVENTS, as_json=as_json)
-
-
-def _list_events(
-    log: EventLog, since: int, wanted: EventFilter, limit: int, *, as_json: bool
-) -> None:
-    cursor, left = since, limit
+    if follow:
+        for count, stored in enumerate(source.follow(since, wanted), 1):
+            _put_event(stored, as_json=as_json)
+            if count == limit:
+                return
+        return
+    cursor, left = since, limit or DEFAULT_EVENTS
     while left:
-        page = log.read(cursor, wanted, min(left, PAGE_EVENTS_MAX))
+        page = source.page(cursor, wanted, min(left, PAGE_EVENTS_MAX))
         for stored in page.events:
             _put_event(stored, as_json=as_json)
         left -= len(page.events)

@@ -1,26 +1,35 @@
 """Commands on the tables: partitions, builds, jobs, tasks."""
 
-from typing import Annotated, Final, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Final
 
 import typer
 
-from belog.processors.indexes import Where
-from belog.processors.replay import WHOLE_LOG, Until
-from belog.processors.rows import BuildRow, JobRunRow, PartitionRow, R, TaskRow, task_key
-from belog.processors.tables import PAGE_ROWS_MAX, TableReader
+from belog.processors.indexes import Order, Where
+from belog.processors.replay import Until
+from belog.processors.rows import BuildRow, JobRunRow, PartitionRow, R, RowKind, TaskRow
 from belog.schemas.envelope import StoredEvent
-from belog.schemas.errors import NotFound
+from belog.schemas.errors import InvalidFilter
 from belog.schemas.filters import EventFilter
-from belog.schemas.limits import PAGE_EVENTS_MAX
+from belog.schemas.lifecycle import LIFECYCLE_1, SubjectKind
 from belog.service import options
-from belog.service.opening import existing_log, open_tables
+from belog.service.placing import placed
 from belog.service.rendering import event_json, event_line, row_json, row_line, row_titles
+from belog.service.sources import Source
 from belog.service.terminal import note, put, put_fields, put_json, put_table
 
 __all__ = ["build_app", "job_app", "partition_app", "task_app"]
 
 DEFAULT_ROWS: Final = 100
 """Rows listed when no limit is given."""
+
+_SUBJECTS: Final[Mapping[RowKind, SubjectKind]] = {
+    "partition": "partition",
+    "build": "build",
+    "job_run": "job_run",
+    # A task is in the state of its newest run.
+    "task": "job_run",
+}
 
 partition_app = typer.Typer(no_args_is_help=True, help="Partitions: what is there, who makes what.")
 build_app = typer.Typer(no_args_is_help=True, help="Build requests.")
@@ -40,15 +49,6 @@ ByIdOption = Annotated[
 EventsOption = Annotated[bool, typer.Option("--events", help="With the events that led to it.")]
 
 
-class Source(NamedTuple):
-    """What a command reads."""
-
-    log: str
-    tables: str
-    snapshots: str | None
-    until: Until = WHOLE_LOG
-
-
 def _list(
     source: Source,
     kind: type[R],
@@ -57,44 +57,39 @@ def _list(
     limit: int,
     by_id: bool,
     as_json: bool,
+    until: Until,
 ) -> None:
-    rows: list[R] = []
-    with open_tables(*source) as reader:
-        cursor: str | None = None
-        while len(rows) < limit:
-            page = reader.list_rows(
-                kind,
-                where,
-                order="id" if by_id else "recent",
-                cursor=cursor,
-                limit=min(limit - len(rows), PAGE_ROWS_MAX),
-            )
-            rows.extend(page.rows)
-            cursor = page.next_cursor
-            if cursor is None:
-                break
+    known = LIFECYCLE_1.states(_SUBJECTS[kind.kind])
+    for state in where.states:
+        if state not in known:
+            msg = f"{state!r} is no state of such a thing"
+            raise InvalidFilter(msg, hint=f"one of {', '.join(known)}")
+    order: Order = "id" if by_id else "recent"
+    rows, has_more = source.rows(kind, where, order=order, limit=limit, until=until)
     if as_json:
         for row in rows:
             put_json(row_json(row))
     else:
         put_table(row_titles[kind.kind], [row_line(row) for row in rows])
-    if cursor is not None:
+    if has_more:
         note(f"there are more than {limit}; see --limit")
 
 
 def _show(
     source: Source,
     kind: type[R],
-    row_id: str,
+    *key: str,
     wanted: EventFilter,
-    *,
     with_events: bool,
     as_json: bool,
 ) -> None:
-    with open_tables(*source) as reader:
-        row = _require(reader, kind, row_id)
+    row = source.row(kind, *key)
     shown = row_json(row)
-    found = _events(source, wanted) if with_events else []
+    found: Sequence[StoredEvent] = ()
+    if with_events:
+        found, horizon = source.history(wanted)
+        if horizon:
+            note(f"events before index {horizon} were vacuumed")
     if as_json:
         put_json({**shown, "events": [event_json(e) for e in found]} if with_events else shown)
         return
@@ -103,35 +98,11 @@ def _show(
         put(event_line(stored))
 
 
-def _require(reader: TableReader, kind: type[R], row_id: str) -> R:
-    answer = reader.get(kind, row_id)
-    if answer.value is None:
-        msg = f"there is no {kind.kind.replace('_', ' ')} {row_id!r}"
-        raise NotFound(msg, index=answer.applied, hint="the tables are as of that index")
-    return answer.value
-
-
-def _events(source: Source, wanted: EventFilter) -> list[StoredEvent]:
-    with existing_log(source.log, source.snapshots) as opened:
-        found: list[StoredEvent] = []
-        horizon = opened.horizon()
-        cursor = 0 if horizon is None else horizon.index
-        if horizon is not None:
-            note(f"events before index {horizon.index} were vacuumed")
-        while True:
-            page = opened.read(cursor, wanted, PAGE_EVENTS_MAX)
-            found.extend(page.events)
-            cursor = page.next_idx
-            if not page.has_more:
-                return found
-
-
 @partition_app.command("list")
+@placed
 def partition_list(
-    log: options.LogOption,
-    tables: options.TablesOption = "memory:",
+    source: Source,
     *,
-    snapshots: options.SnapshotsOption = None,
     state: StateTerms = None,
     active: ActiveOption = None,
     build: BuildOption = None,
@@ -155,22 +126,22 @@ def partition_list(
         id_prefix=prefix,
     )
     _list(
-        Source(log, tables, snapshots, options.bound_of(until, until_occurred)),
+        source,
         PartitionRow,
         where,
         limit=limit,
         by_id=by_id,
         as_json=as_json,
+        until=options.bound_of(until, until_occurred),
     )
 
 
 @partition_app.command("show")
+@placed
 def partition_show(
+    source: Source,
     ref: Annotated[str, typer.Argument(metavar="REF")],
-    log: options.LogOption,
-    tables: options.TablesOption = "memory:",
     *,
-    snapshots: options.SnapshotsOption = None,
     events: EventsOption = False,
     as_json: options.JsonOption = False,
 ) -> None:
@@ -179,22 +150,14 @@ def partition_show(
     Example: belog partition show sales/2026-01-31 --log sqlite:///demo.db --events
     """
     wanted = EventFilter(partition_refs=(ref,))
-    _show(
-        Source(log, tables, snapshots),
-        PartitionRow,
-        ref,
-        wanted,
-        with_events=events,
-        as_json=as_json,
-    )
+    _show(source, PartitionRow, ref, wanted=wanted, with_events=events, as_json=as_json)
 
 
 @build_app.command("list")
+@placed
 def build_list(
-    log: options.LogOption,
-    tables: options.TablesOption = "memory:",
+    source: Source,
     *,
-    snapshots: options.SnapshotsOption = None,
     state: StateTerms = None,
     active: ActiveOption = None,
     client: Annotated[str | None, typer.Option("--client", help="Asked for by this one.")] = None,
@@ -213,22 +176,22 @@ def build_list(
     """
     where = Where(states=tuple(state or ()), active=active, client_id=client, partition=partition)
     _list(
-        Source(log, tables, snapshots, options.bound_of(until, until_occurred)),
+        source,
         BuildRow,
         where,
         limit=limit,
         by_id=by_id,
         as_json=as_json,
+        until=options.bound_of(until, until_occurred),
     )
 
 
 @build_app.command("show")
+@placed
 def build_show(
+    source: Source,
     build_id: Annotated[str, typer.Argument(metavar="ID")],
-    log: options.LogOption,
-    tables: options.TablesOption = "memory:",
     *,
-    snapshots: options.SnapshotsOption = None,
     events: EventsOption = False,
     as_json: options.JsonOption = False,
 ) -> None:
@@ -237,22 +200,14 @@ def build_show(
     Example: belog build show nightly --log sqlite:///demo.db --events
     """
     wanted = EventFilter(build_request_ids=(build_id,))
-    _show(
-        Source(log, tables, snapshots),
-        BuildRow,
-        build_id,
-        wanted,
-        with_events=events,
-        as_json=as_json,
-    )
+    _show(source, BuildRow, build_id, wanted=wanted, with_events=events, as_json=as_json)
 
 
 @job_app.command("list")
+@placed
 def job_list(
-    log: options.LogOption,
-    tables: options.TablesOption = "memory:",
+    source: Source,
     *,
-    snapshots: options.SnapshotsOption = None,
     state: StateTerms = None,
     active: ActiveOption = None,
     build: BuildOption = None,
@@ -269,22 +224,22 @@ def job_list(
     """
     where = Where(states=tuple(state or ()), active=active, build_id=build, job_label=label)
     _list(
-        Source(log, tables, snapshots, options.bound_of(until, until_occurred)),
+        source,
         JobRunRow,
         where,
         limit=limit,
         by_id=by_id,
         as_json=as_json,
+        until=options.bound_of(until, until_occurred),
     )
 
 
 @job_app.command("show")
+@placed
 def job_show(
+    source: Source,
     job_run_id: Annotated[str, typer.Argument(metavar="ID")],
-    log: options.LogOption,
-    tables: options.TablesOption = "memory:",
     *,
-    snapshots: options.SnapshotsOption = None,
     events: EventsOption = False,
     as_json: options.JsonOption = False,
 ) -> None:
@@ -293,22 +248,14 @@ def job_show(
     Example: belog job show run-17 --log sqlite:///demo.db
     """
     wanted = EventFilter(job_run_ids=(job_run_id,))
-    _show(
-        Source(log, tables, snapshots),
-        JobRunRow,
-        job_run_id,
-        wanted,
-        with_events=events,
-        as_json=as_json,
-    )
+    _show(source, JobRunRow, job_run_id, wanted=wanted, with_events=events, as_json=as_json)
 
 
 @task_app.command("list")
+@placed
 def task_list(
-    log: options.LogOption,
-    tables: options.TablesOption = "memory:",
+    source: Source,
     *,
-    snapshots: options.SnapshotsOption = None,
     state: StateTerms = None,
     active: ActiveOption = None,
     build: BuildOption = None,
@@ -325,23 +272,23 @@ def task_list(
     """
     where = Where(states=tuple(state or ()), active=active, build_id=build, job_label=label)
     _list(
-        Source(log, tables, snapshots, options.bound_of(until, until_occurred)),
+        source,
         TaskRow,
         where,
         limit=limit,
         by_id=by_id,
         as_json=as_json,
+        until=options.bound_of(until, until_occurred),
     )
 
 
 @task_app.command("show")
+@placed
 def task_show(
+    source: Source,
     build_id: Annotated[str, typer.Argument(metavar="BUILD")],
     task_id: Annotated[str, typer.Argument(metavar="TASK")],
-    log: options.LogOption,
-    tables: options.TablesOption = "memory:",
     *,
-    snapshots: options.SnapshotsOption = None,
     events: EventsOption = False,
     as_json: options.JsonOption = False,
 ) -> None:
@@ -350,5 +297,4 @@ def task_show(
     Example: belog task show nightly load --log sqlite:///demo.db
     """
     wanted = EventFilter(build_request_ids=(build_id,), task_ids=(task_id,))
-    key = task_key(build_id, task_id)
-    _show(Source(log, tables, snapshots), TaskRow, key, wanted, with_events=events, as_json=as_json)
+    _show(source, TaskRow, build_id, task_id, wanted=wanted, with_events=events, as_json=as_json)

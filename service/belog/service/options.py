@@ -13,6 +13,7 @@ from belog.service.rendering import micros
 from belog.service.uris import connected_uri
 
 __all__ = [
+    "ActorOption",
     "DagFiles",
     "FromOption",
     "InstanceOption",
@@ -24,7 +25,6 @@ __all__ = [
     "ToOption",
     "UntilOccurredOption",
     "UntilOption",
-    "WorkedTablesOption",
     "bound_of",
     "connected",
     "event_filter",
@@ -90,17 +90,6 @@ UntilOccurredOption = Annotated[
 JsonOption = Annotated[
     bool, typer.Option("--json", help="One JSON object a line instead of text for people.")
 ]
-WorkedTablesOption = Annotated[
-    str | None,
-    typer.Option(
-        "--tables",
-        envvar="BELOG__TABLES__URI",
-        metavar="URI",
-        callback=connected,
-        show_default=False,
-        help="redis://host:port/db",
-    ),
-]
 FromOption = Annotated[
     str, typer.Option("--from", metavar="URI", callback=connected, help="The log to copy.")
 ]
@@ -111,6 +100,15 @@ InstanceOption = Annotated[
         "--instance",
         envvar="BELOG__LOG__INSTANCE",
         help="Name of this instance, for a log that is made.",
+    ),
+]
+ActorOption = Annotated[
+    str | None,
+    typer.Option(
+        "--actor",
+        envvar="BELOG__PRODUCER__ACTOR",
+        show_default="cli",
+        help="Who writes; a service knows by the token.",
     ),
 ]
 LimitOption = Annotated[int, typer.Option("--limit", min=1, help="Most entries to show.")]

@@ -15,8 +15,10 @@ from pathlib import Path
 import pytest
 
 from belog.producers import Producer
+from belog.schemas.envelope import encode_event
 from belog.schemas.errors import LogTruncated, OutcomeUnknown, Unavailable, WrongLog
 from belog.storage import Receipt, open_log
+from tests.chaos.faults.records import write_raw
 from tests.chaos.faults.tables import keep_dump, restore_dump
 from tests.chaos.faults.topics import go_back, set_aside
 from tests.chaos.site import LIST, OBSERVED, READY, Site, injected, open_site
@@ -242,13 +244,13 @@ def test_a_broker_with_an_older_data_directory(site: Site) -> None:
 
 def test_a_topic_deleted_and_made_anew(site: Site) -> None:
     site.work()
-    with producer_of(site.log_uri) as producer:
-        append(producer, 1)
-        with injected("topic-recreated", site.deployment):
-            pass
-        # Its first record may land in the new topic, where it is void: no log is open there.
-        with pytest.raises(WrongLog, match="compare log ids before"):
-            retried(producer, 2)
+    with open_log(site.log_uri) as log:
+        log.initialize()
+        with (
+            injected("topic-recreated", site.deployment),
+            pytest.raises(WrongLog, match="compare log ids before reopening"),
+        ):
+            eventually(lambda: log.read(0).next_idx < 0, "a reader sees", ignoring=(Unavailable,))
     last = site.until_worker_ended()
     assert last.startswith("error: the topic was deleted")
     assert last.endswith(
@@ -266,6 +268,19 @@ def test_a_topic_deleted_and_made_anew(site: Site) -> None:
     assert listed.err.startswith(f"error: the tables at {site.tables_uri} are of log ")
     assert listed.err.endswith(" — name a prefix per log: redis://…?prefix=NAME\n")
     site.work()
+
+
+def test_a_topic_that_a_late_writer_reached_first(site: Site) -> None:
+    topic = site.deployment.topic or ""
+    with injected("topic-recreated", site.deployment):
+        late = encode_event(event("v1.partition.observed", n=1))
+        write_raw(site.broker.bootstrap, topic, [late], b"late")
+    done = site.told(*OBSERVED)
+    assert (done.code, done.out) == (2, "")
+    assert done.err == (
+        f"error: the topic holds records, and none of them begins a log (log {site.log_uri})"
+        " — name an empty topic\n"
+    )
 
 
 def test_records_of_others(site: Site, seed: int) -> None:

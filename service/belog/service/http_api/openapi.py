@@ -16,7 +16,7 @@ from belog.service.http_api.parameters import Parameter
 from belog.service.http_api.route_table import Reach, RouteEntry
 from belog.v1 import catalog_pb2, event_log_pb2, events_pb2, graph_pb2, http_pb2
 
-__all__ = ["document", "messages"]
+__all__ = ["EITHER", "comments", "document", "messages"]
 
 Schema = dict[str, Any]
 
@@ -26,7 +26,7 @@ _INPUT: Final = "Input"
 """What the name of a message ends in where it is sent: nothing is required there, and integers of
 64 bits may be numbers."""
 
-_EITHER: Final[Mapping[str, tuple[str, ...]]] = {
+EITHER: Final[Mapping[str, tuple[str, ...]]] = {
     "AppendBody": ("BuildEvent", "AppendBatchRequest"),
     "AppendAnswer": ("Receipt", "AppendBatchResponse"),
 }
@@ -175,8 +175,8 @@ class _Components:
 
     def reference(self, name: str, *, sent: bool = False) -> Schema:
         """Return a reference to a message."""
-        if name in _EITHER:
-            return {"anyOf": [self.reference(one, sent=sent) for one in _EITHER[name]]}
+        if name in EITHER:
+            return {"anyOf": [self.reference(one, sent=sent) for one in EITHER[name]]}
         component = f"{name}{_INPUT}" if sent else name
         self._wanted.setdefault(component, (name, sent))
         return {"$ref": _COMPONENTS + component}
@@ -194,14 +194,14 @@ class _Components:
         properties: Schema = {}
         for field in message.fields:
             properties[field.name] = self._field(field, sent=sent)
-            if about := _comments().get(f"{message.name}.{field.name}"):
+            if about := comments().get(f"{message.name}.{field.name}"):
                 properties[field.name]["description"] = about
         schema: Schema = {
             "type": "object",
             "properties": properties,
             "additionalProperties": False,
         }
-        if about := _comments().get(message.name):
+        if about := comments().get(message.name):
             schema["description"] = about
         required = [] if sent else [field.name for field in message.fields if _is_written(field)]
         if required:
@@ -256,7 +256,7 @@ _FIELD: Final = re.compile(r"\s*(?:optional |repeated )?[\w.]+(?:<[\w., ]+>)? (\
 
 
 @cache
-def _comments() -> Mapping[str, str]:
+def comments() -> Mapping[str, str]:
     """Return what the .proto files say of messages and fields, `Message.field`."""
     folder = resources.files("belog.v1")
     found: dict[str, str] = {}

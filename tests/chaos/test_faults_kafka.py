@@ -257,6 +257,10 @@ def test_a_topic_deleted_and_made_anew(site: Site) -> None:
         f"(log {site.log_uri}) — do not go on: the log that was open is gone; compare log ids"
         " before reopening"
     )
+    ready = site.told(*READY)
+    assert (ready.code, ready.out) == (1, "")
+    assert ready.err.startswith(f"error: the tables at {site.tables_uri} are of log ")
+    assert ", and there is no log yet" in ready.err
     empty = site.told("status")
     assert (empty.code, empty.out) == (4, "")
     assert empty.err == (

@@ -17,7 +17,7 @@ from belog.producers.ids import random_uuid
 from belog.query import AuditQuery, Cancelled, Repositories
 from belog.query.answers import Activity, Answer, AuditEntry, Explanation, Graph, JobMetrics
 from belog.schemas.envelope import Event, StoredEvent
-from belog.schemas.errors import BelogError, Unavailable
+from belog.schemas.errors import BelogError, LogReplaced, Unavailable
 from belog.schemas.events import BuildReceived
 from belog.schemas.filters import EventFilter
 from belog.schemas.limits import PAGE_EVENTS_MAX
@@ -209,6 +209,7 @@ class LogSource:
     def standing(self, *, root: bool, ready: bool) -> Standing:
         """See `Source.standing`."""
         if ready and _is_unwritten(self._log):
+            _check_no_tables(self._kept_tables, self._log)
             return Standing(log=redacted(self._log), log_id=None)
         with existing_log(self._log, self._snapshots) as opened:
             identity = opened.identify()
@@ -272,6 +273,22 @@ class _Appender:
 def _is_unwritten(uri: str) -> bool:
     with open_log(uri) as log:
         return log.identify() is None
+
+
+def _check_no_tables(tables: str | None, log: str) -> None:
+    """Refuse a log without any event whose tables are of one: it was made anew.
+
+    Raises:
+        LogReplaced: There are such tables.
+    """
+    if tables is None:
+        return
+    with reader_of(tables) as reader:
+        found = reader.status().log_id
+    if found is not None:
+        msg = f"the tables at {reader.name} are of log {found}, and there is no log yet"
+        hint = "was the topic made anew? then make the tables anew, too"
+        raise LogReplaced(msg, log=redacted(log), hint=hint)
 
 
 def _require_following(log: EventLog, tables: TableReader) -> None:

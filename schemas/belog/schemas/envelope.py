@@ -299,7 +299,13 @@ def _decode_newest(value: bytes) -> Event:
         at = end + 8
     else:
         occurred_at, at = read_varint(value, end)
-    size, at = _read_length(value, at)
+    # The payload's length is nearly always 64 to 8,191: two bytes, only the second's top bit clear.
+    size = value[at]
+    if size & 0x81 == 0x80 and (more := value[at + 1]) < 0x80:
+        size = (size & 0x7F | more << 7) >> 1
+        at += 2
+    else:
+        size, at = _read_length(value, at)
     end = at + size
     payload = value[at:end]
     at = end + 32

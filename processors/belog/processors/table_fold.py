@@ -28,7 +28,7 @@ from belog.schemas.fold import Accepted, Fold, Outcome, Record
 
 __all__ = ["TABLE_SCHEMA_VERSION", "Change", "Checkpoint", "RowChange", "Step", "TableFold"]
 
-TABLE_SCHEMA_VERSION: Final = 1
+TABLE_SCHEMA_VERSION: Final = 2
 """Version of the rows: raised whenever the same log folds to other rows, indexes or counters, so
 that stored tables are made anew."""
 

@@ -23,6 +23,7 @@ from belog.schemas.errors import BelogError, Closed, Unavailable
 from belog.schemas.fold import Record
 from belog.storage.kafka_errors import (
     LOGGER,
+    TOPIC_FORGOTTEN,
     TOPIC_GONE,
     as_kafka_error,
     log_error,
@@ -69,8 +70,8 @@ PAUSE_S: Final = 0.05
 """Between two questions that no broker answered, seconds."""
 
 IDLE_S: Final = 0.25
-"""A cursor that was not used for so long is put to rest once records are sent, seconds. It would
-fetch each of them, at a cost to broker and client; going on elsewhere takes a few milliseconds."""
+"""A cursor idle for so long rests once records are sent, seconds: it would fetch each of them, at a
+cost to broker and client, and going on elsewhere takes a few milliseconds."""
 
 PARTITION: Final = 0
 _LOST: Final = frozenset(
@@ -309,11 +310,20 @@ class Cursors:
                 # A client that lost its broker may say that it knows no such partition.
                 if code in _LOST and (late or code not in _AWAY):
                     raise PositionLostError(str(known), 0) from error
+                if code in TOPIC_FORGOTTEN:
+                    self._forget_random()
                 if late or code not in _AWAY:
                     raise start_error(error, self._target) from error
             with self._changed:
                 self._check_open()
                 self._changed.wait(PAUSE_S)
+
+    def _forget_random(self) -> None:
+        """Ask by a new client from now on."""
+        with self._random_lock:
+            forgotten, self._random = self._random, None
+        if forgotten is not None:
+            forgotten.consumer.close()
 
     @contextlib.contextmanager
     def _using_random(self) -> Generator[_Cursor]:

@@ -21,6 +21,7 @@ from belog.storage.kafka_target import MESSAGE_BYTES_MIN, KafkaTarget, without_s
 
 __all__ = [
     "LOGGER",
+    "TOPIC_FORGOTTEN",
     "TOPIC_GONE",
     "as_kafka_error",
     "delivery_error",
@@ -32,6 +33,14 @@ __all__ = [
 LOGGER: Final = logging.getLogger("belog.storage.kafka")
 """Where messages of the client libraries go; never to the terminal by themselves."""
 LOGGER.addHandler(logging.NullHandler())
+
+TOPIC_FORGOTTEN: Final = frozenset(
+    {
+        KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001 - the client's own name for its local errors
+        KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001 - as above
+    }
+)
+"""What a client says that met a broker before that knew the topic again; it may stay with it."""
 
 TOPIC_GONE: Final = frozenset(
     {

@@ -63,7 +63,8 @@ def test_of_200_clients_that_ask_for_50_partitions_one_builds_each(
     log_uri: str, tmp_path: Path, seed: int
 ) -> None:
     grpc_port = free_port()
-    with ServiceProcess(log_uri, tmp_path, **{"server.grpc_port": grpc_port}) as service:
+    flags: dict[str, Any] = {"server.grpc_port": grpc_port}
+    with ServiceProcess(log_uri, tmp_path, **flags) as service:
         answers = asyncio.run(race(service.url, f"127.0.0.1:{grpc_port}", seed))
     counts = {ref: Counter(found) for ref, found in answers.items()}
     assert len(counts) == PARTITIONS

@@ -80,7 +80,8 @@ def test_what_somebody_saw_outlives_the_server(new_postgres: Callable[..., Postg
     server = new_postgres()
     with server.connect() as connection:
         for name, value in SETTINGS.items():
-            connection.execute(SQL("ALTER SYSTEM SET {} = {}").format(Identifier(name), Literal(value)))
+            change = SQL("ALTER SYSTEM SET {} = {}").format(Identifier(name), Literal(value))
+            connection.execute(change)
     server.stop()
     server.start()
     with opened(server.uri) as log:

@@ -22,7 +22,7 @@ from belog.processors.snapshots import (
     restore_tables,
     save_tables,
 )
-from belog.processors.table_fold import TableFold
+from belog.processors.table_fold import TABLE_SCHEMA_VERSION, TableFold
 from belog.producers import Producer
 from belog.schemas.errors import Corrupt, InvalidUri, NewerFormat, NotFound, Unavailable
 from belog.schemas.fold import Record
@@ -123,7 +123,7 @@ def test_rows_of_another_version_are_made_anew(
     filled(store, [30])
     log = MemoryLog()
     log.initialize(log_id=LOG_ID)
-    own = snapshots.TABLE_SCHEMA_VERSION
+    own = TABLE_SCHEMA_VERSION
     for version in (own - 1, own + 1):
         with monkeypatch.context() as patch:
             patch.setattr(snapshots, "TABLE_SCHEMA_VERSION", version)

@@ -11,6 +11,7 @@ import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from functools import partial
 from typing import Final, cast
 
 from msgspec import Struct
@@ -145,7 +146,7 @@ class Feed:
         self._log = log
         self._calls = calls
         self._run_terms = run_terms
-        self._read = read_next or (lambda cursor: log.read(cursor, ALL, FEED_PAGE_EVENTS))
+        self._read = read_next or partial(log.read, limit=FEED_PAGE_EVENTS)
         self._page: EventPage | None = None
         self._on_error = on_error
         self._loop = asyncio.get_running_loop()

@@ -18,6 +18,7 @@ from typing import Final, Literal
 from urllib.parse import urlsplit
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from belog.processors.rows import BuildRow, PartitionRow
 from belog.processors.snapshots import restore_tables
@@ -156,9 +157,7 @@ def encoded(record: ChangeRecord) -> tuple[bytes, bytes]:
     codec = codec_of(type(record))
     value = codec.encode(record)
     if len(value) > EVENT_BYTES_MAX and record.before is not None:
-        kind = type(record)
-        fields = {name: getattr(record, name) for name in record.__struct_fields__}
-        value = codec.encode(kind(**{**fields, "before": None, "before_left_out": True}))
+        value = codec.encode(replace(record, before=None, before_left_out=True))
     return record.after.row_id.encode(), value
 
 

@@ -4,7 +4,8 @@
 #   make demo    the program on a small example; needs nothing but Python
 #   make test    all tests; obtains Kafka, Redis and PostgreSQL first (scripts/servers)
 #   make check   what CI does: format, lint, types, import direction, then the tests
-#   make bench   the benchmarks, against real servers
+#   make bench   the benchmarks, against real servers; writes docs/benchmarks.md (20 minutes)
+#   make bench-large   the same of a log of ten million events (half an hour)
 #   make soak    chaos runs for an hour, over all backends: SOAK_ARGS="--hours 8"
 #   make clean   removes what the others made
 #
@@ -12,7 +13,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := check
-.PHONY: demo test check lint bench soak clean servers
+.PHONY: demo test check lint bench bench-large soak clean servers
 
 BIN := .venv/bin
 PYTEST_ARGS ?=
@@ -35,7 +36,10 @@ check: .venv/dev.stamp servers
 	$(BIN)/pytest $(PYTEST_ARGS)
 
 bench: .venv/dev.stamp servers
-	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks --page
+
+bench-large: .venv/dev.stamp servers
+	$(BIN)/python -m benchmarks --page large
 
 soak: .venv/dev.stamp servers
 	$(BIN)/python -m tests.chaos soak $(SOAK_ARGS)

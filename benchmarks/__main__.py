@@ -1,102 +1,118 @@
-"""Runs the benchmarks and prints a table: `python -m benchmarks [NAME …] [--json FILE]`."""
+"""Runs the benchmarks: `python -m benchmarks [NAME …] [--page] [--quick] [--json FILE]`.
+
+With --page the results go into docs/benchmarks.json, beside those of modules that were not run,
+and the tables into docs/benchmarks.md and docs/capacity.md.
+"""
 
 import argparse
-import platform
+import os
 import sys
-from collections.abc import Callable, Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from importlib import import_module
-from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
-from benchmarks.measure import Figure
+from benchmarks.machine import machine
+from benchmarks.measure import Constant, Figure, Series
+from benchmarks.pages import keep
+from benchmarks.plan import BENCHES, LARGE, SUITE_S_MAX, Bench
+from benchmarks.profiling import profiles
+from benchmarks.report import (
+    Profile,
+    Report,
+    Result,
+    figures_table,
+    line,
+    profile_table,
+    series_table,
+    to_json,
+)
+from benchmarks.rival_venv import REQUIREMENTS, rival_python
 from benchmarks.servers import Servers
 
-Bench = Callable[[Servers], Iterable[Figure]]
+Found = Figure | Series | Constant
+Run = Callable[[Servers], Iterable[Found]]
 
-BENCHES: Final[Mapping[str, str]] = {
-    "fold": "benchmarks.bench_fold",
-    "sqlite": "benchmarks.bench_sqlite",
-    "rivals": "benchmarks.bench_rivals_sqlite",
-    "postgres": "benchmarks.bench_postgres",
-    "file": "benchmarks.bench_file",
-    "kafka": "benchmarks.bench_kafka",
-    "tables": "benchmarks.bench_tables",
-    "sink": "benchmarks.bench_sink",
-    "migrate": "benchmarks.bench_migrate",
-    "index": "benchmarks.bench_index",
-    "snapshot": "benchmarks.bench_snapshot",
-    "query": "benchmarks.bench_query",
-    "grpc": "benchmarks.bench_grpc",
-}
-"""Name → module; each has `run(servers)`, which yields figures."""
+PROFILE: Final = "profile"
+"""The name under which the profiles are asked for: no module of figures, so without a budget."""
 
 
 def main() -> int:
     """Run what was asked for; exit with 1 where a bound that must hold does not."""
+    known = {**BENCHES, **LARGE}
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(BENCHES))
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join([*known, PROFILE]))
+    parser.add_argument("--page", action="store_true", help="write docs/benchmarks.* anew")
+    parser.add_argument("--quick", action="store_true", help="do a twentieth of the work")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write what was found there")
     arguments = parser.parse_args()
-    unknown = set(arguments.names) - set(BENCHES)
+    unknown = set(arguments.names) - set(known) - {PROFILE}
     if unknown:
         parser.error(f"there is no benchmark {', '.join(sorted(unknown))}")
-    figures: list[Figure] = []
-    with ExitStack() as stack:
-        servers = Servers(stack)
-        for name in arguments.names or BENCHES:
-            bench: Bench = import_module(BENCHES[name]).run
-            for figure in bench(servers):
-                figures.append(figure)
-                print(line(figure), file=sys.stderr, flush=True)
-    print(table(figures))
-    if arguments.json is not None:
-        report = {"machine": machine(), "figures": msgspec.to_builtins(figures)}
-        arguments.json.write_bytes(msgspec.json.format(msgspec.json.encode(report)) + b"\n")
+    names = arguments.names or [*BENCHES, PROFILE]
+    if {"rivals", "postgres"} & set(names):
+        # Before the clock: the first time this takes longer than they do.
+        rival_python(*REQUIREMENTS)
+    started = time.perf_counter()
+    results: dict[str, Result] = {}
+    found: tuple[Profile, ...] = ()
+    try:
+        with ExitStack() as stack:
+            servers = Servers(stack, quick=arguments.quick)
+            for name in names:
+                if name == PROFILE:
+                    found = profiles(servers)
+                else:
+                    results[name] = run_one(name, known[name], servers)
+    finally:
+        # What was found is worth keeping where a later module fails.
+        took_s = time.perf_counter() - started
+        print(f"{took_s:.0f} s, of {SUITE_S_MAX} s for the suite", file=sys.stderr)
+        report = Report(machine=machine(), results=results, profiles=found)
+        show(report)
+        if arguments.json is not None:
+            arguments.json.write_bytes(to_json(report))
+        if arguments.page:
+            keep(report)
+    figures = [figure for result in results.values() for figure in result.figures]
     return 1 if any(figure.verdict == "missed" for figure in figures) else 0
 
 
-def machine() -> dict[str, str]:
-    """Return what the figures were taken on."""
-    packages = ("belog", "confluent-kafka", "redis", "fastavro", "cbor2", "blake3", "msgspec")
-    return {
-        "date": datetime.now(UTC).date().isoformat(),
-        "python": platform.python_version(),
-        "system": f"{platform.system()} {platform.machine()}",
-        **{name: version(name) for name in packages},
-    }
+def show(report: Report) -> None:
+    """Print the tables."""
+    results = report.results.values()
+    print(figures_table(figure for result in results for figure in result.figures))
+    for series in (series for result in results for series in result.series):
+        print(f"\n{series_table(series)}")
+    for profile in report.profiles:
+        print(f"\n{profile_table(profile)}")
 
 
-def line(figure: Figure) -> str:
-    """Return a figure as one line of progress."""
-    return f"{figure.name}: {number(figure.value)} ({figure.verdict})"
-
-
-def number(value: float) -> str:
-    """Return a figure with the digits that mean something."""
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
-
-
-def table(figures: Iterable[Figure]) -> str:
-    """Return figures as a Markdown table."""
-    rows = [
-        "| work | ours | against | theirs | value (low–high) | must | aim | reached | checked |",
-        "|---|---|---|---|---|---|---|---|---|",
-    ]
-    for f in figures:
-        sign = "≥" if f.better == "higher" else "≤"
-        theirs = "–" if f.theirs is None else f"{number(f.theirs)} {f.unit}"
-        rows.append(
-            f"| {f.name} | {number(f.ours)} {f.unit} | {f.against or '–'} | {theirs} "
-            f"| {number(f.value)} ({number(f.low)}–{number(f.high)}) "
-            f"| {sign} {number(f.must)} | {sign} {number(f.aim)} | {f.verdict} "
-            f"| {f.checked or '–'} |"
-        )
-    return "\n".join(rows)
+def run_one(name: str, bench: Bench, servers: Servers) -> Result:
+    """Run one module, say what it finds as it does, and how long it took."""
+    run: Run = import_module(bench.module).run
+    load = os.getloadavg()[0]
+    started = time.perf_counter()
+    found: list[Found] = []
+    for one in run(servers):
+        found.append(one)
+        print(f"  {line(one)}", file=sys.stderr, flush=True)
+    took_s = time.perf_counter() - started
+    late = "" if took_s <= bench.budget_s else ": LONGER THAN IT MAY"
+    print(f"{name}: {took_s:.0f} of {bench.budget_s} s{late}", file=sys.stderr, flush=True)
+    return Result(
+        seconds=took_s,
+        budget_s=bench.budget_s,
+        load_before=load,
+        quick=servers.quick,
+        date=datetime.now(UTC).date().isoformat(),
+        figures=tuple(one for one in found if isinstance(one, Figure)),
+        series=tuple(one for one in found if isinstance(one, Series)),
+        constants=tuple(one for one in found if isinstance(one, Constant)),
+    )
 
 
 if __name__ == "__main__":

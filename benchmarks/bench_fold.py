@@ -1,15 +1,14 @@
 """Decoding, judging and folding on one core, and the memory it takes."""
 
 import multiprocessing
-import resource
 from collections.abc import Iterator
-from pathlib import Path
 
 from belog.schemas.envelope import encode_event
 from belog.schemas.fold import Fold, Record
 from benchmarks.events import START_US, builds, records
-from benchmarks.measure import Figure, absolute, rate
+from benchmarks.measure import Constant, Figure, absolute, rate
 from benchmarks.servers import Servers
+from benchmarks.serving import resident_mb
 
 PARTITIONS = 20_000
 MEMORY_PARTITIONS = 100_000
@@ -17,9 +16,9 @@ MEMORY_PASSES = 2
 """A partition and its job run are a subject each, and have five events a pass: 1M, 200k."""
 
 
-def run(_servers: Servers) -> Iterator[Figure]:
+def run(servers: Servers) -> Iterator[Figure | Constant]:
     """Yield the rate of a fold and its memory."""
-    log = records(PARTITIONS)
+    log = records(servers.sized(PARTITIONS))
 
     def fold() -> None:
         state = Fold()
@@ -31,7 +30,7 @@ def run(_servers: Servers) -> Iterator[Figure]:
     yield absolute("decode + verdict + fold, one core", "events/s", rates, must=80e3, aim=150e3)
     context = multiprocessing.get_context("spawn")
     with context.Pool(1) as pool:
-        grown_mb, subjects = pool.apply(_memory)
+        grown_mb, subjects = pool.apply(_memory, (servers.sized(MEMORY_PARTITIONS),))
     yield absolute(
         f"memory of a fold over 1M events, {subjects:,} subjects",
         "MB",
@@ -40,22 +39,22 @@ def run(_servers: Servers) -> Iterator[Figure]:
         aim=250,
         better="lower",
     )
+    yield Constant(
+        key="fold_bytes_per_subject",
+        unit="bytes",
+        value=grown_mb * 1e6 / subjects,
+        how=f"growth of a process that folds, over {subjects:,} subjects",
+    )
 
 
-def _memory() -> tuple[float, int]:
+def _memory(partitions: int) -> tuple[float, int]:
     """Fold a million events in a fresh process; return what it grew by, MB, and the subjects."""
     state = Fold()
     state.apply(records(0)[0])
-    before = _resident_mb()
+    before = resident_mb()
     position = 1
     for _ in range(MEMORY_PASSES):
-        for event in builds(MEMORY_PARTITIONS):
+        for event in builds(partitions):
             state.apply(Record(position, START_US + position, encode_event(event)))
             position += 1
-    return _resident_mb() - before, sum(len(table) for table in state.subjects.values())
-
-
-def _resident_mb() -> float:
-    # Not ru_maxrss: a new process starts with the peak of the one that made it.
-    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
-    return pages * resource.getpagesize() / 1e6
+    return resident_mb() - before, sum(len(table) for table in state.subjects.values())

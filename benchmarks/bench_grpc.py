@@ -16,8 +16,11 @@ from typing import Any, Final
 
 import grpc
 
+from belog.schemas.envelope import Event
 from belog.schemas.wire import event_to_wire
+from belog.storage import open_log
 from belog.v1 import event_log_pb2 as pb
+from benchmarks.counting import Tally, ids_in, tally
 from benchmarks.events import STEPS, builds
 from benchmarks.measure import Figure, absolute, paired, rate
 from benchmarks.servers import Servers
@@ -25,11 +28,13 @@ from benchmarks.servers import Servers
 CLIENTS: Final = 100
 CHANNELS: Final = 4
 """Connections that the clients share."""
-EVENTS: Final = 3_000
+EVENTS: Final = 2_000
 """Of one round, one event an rpc."""
 BATCH: Final = 100
-BATCHED: Final = 30_000
+BATCHED: Final = 20_000
 """Events of one round that come in batches."""
+OF: Final = CLIENTS * STEPS
+"""Rounds have a multiple of this: whole builds for each client."""
 
 APPEND: Final = "/belog.v1.EventLogService/Append"
 APPEND_BATCH: Final = "/belog.v1.EventLogService/AppendBatch"
@@ -38,6 +43,7 @@ APPEND_BATCH: Final = "/belog.v1.EventLogService/AppendBatch"
 def run(servers: Servers) -> Iterator[Figure]:
     """Yield single appends and batches, on SQLite and on Kafka."""
     numbers = count()
+    events, batched = servers.sized(EVENTS, OF), servers.sized(BATCHED, OF)
     with ExitStack() as stack:
         bare = stack.enter_context(serving())
         for name, uri in (
@@ -45,9 +51,10 @@ def run(servers: Servers) -> Iterator[Figure]:
             ("Kafka", servers.topic_uri("grpc")),
         ):
             port = stack.enter_context(serving(uri))
+            sent: list[list[bytes]] = []
             pair = paired(
-                lambda port=port: append_rate(port, next(numbers)),  # type: ignore[misc]
-                partial(append_rate, bare, 0),
+                lambda port=port, sent=sent: append_rate(port, next(numbers), events, sent),  # type: ignore[misc]
+                partial(append_rate, bare, 0, events, []),
             )
             yield pair.figure(
                 f"gRPC append, {CLIENTS} clients, single events, {name}",
@@ -55,14 +62,17 @@ def run(servers: Servers) -> Iterator[Figure]:
                 against="a bare rpc",
                 must=0.35,
                 aim=0.7,
+                checked=str(_tally(uri, sent)),
             )
-            batches = [batch_rate(port, next(numbers)) for _ in range(4)][1:]
+            sent = []
+            batches = [batch_rate(port, next(numbers), batched, sent) for _ in range(4)]
             yield absolute(
                 f"gRPC append, {CLIENTS} clients, batches of {BATCH}, {name}",
                 "events/s",
-                batches,
+                batches[1:],
                 must=20_000,
                 aim=50_000,
+                checked=str(_tally(uri, sent)),
             )
 
 
@@ -81,16 +91,22 @@ def serving(*log_uri: str) -> Iterator[int]:
             process.stdin.close()
 
 
-def append_rate(port: int, number: int) -> float:
+def _tally(uri: str, sent: list[list[bytes]]) -> Tally:
+    with open_log(uri) as log:
+        log.initialize()
+        return tally(sent, ids_in(log))
+
+
+def append_rate(port: int, number: int, total: int, sent: list[list[bytes]]) -> float:
     """Return events a second, one an rpc; a chain of events that hang together is one client's."""
     chains = [
         [pb.AppendRequest(event=event_to_wire(event)).SerializeToString() for event in chain]
-        for chain in _chains(EVENTS // STEPS // CLIENTS, number)
+        for chain in _chains(total, number, sent)
     ]
-    return rate(EVENTS, lambda: asyncio.run(_sent(port, APPEND, chains)))
+    return rate(total, lambda: asyncio.run(_sent(port, APPEND, chains)))
 
 
-def batch_rate(port: int, number: int) -> float:
+def batch_rate(port: int, number: int, total: int, sent: list[list[bytes]]) -> float:
     """Return events a second, `BATCH` an rpc."""
     chains = [
         [
@@ -99,13 +115,16 @@ def batch_rate(port: int, number: int) -> float:
             ).SerializeToString()
             for at in range(0, len(chain), BATCH)
         ]
-        for chain in _chains(BATCHED // STEPS // CLIENTS, number)
+        for chain in _chains(total, number, sent)
     ]
-    return rate(BATCHED, lambda: asyncio.run(_sent(port, APPEND_BATCH, chains)))
+    return rate(total, lambda: asyncio.run(_sent(port, APPEND_BATCH, chains)))
 
 
-def _chains(partitions: int, number: int) -> list[list[Any]]:
-    return [list(builds(partitions, tag=f"{number}-{client}-")) for client in range(CLIENTS)]
+def _chains(total: int, number: int, sent: list[list[bytes]]) -> list[list[Event]]:
+    each = total // STEPS // CLIENTS
+    chains = [list(builds(each, tag=f"{number}-{client}-")) for client in range(CLIENTS)]
+    sent.extend([event.event_id for event in chain] for chain in chains)
+    return chains
 
 
 async def _sent(port: int, path: str, chains: Sequence[Sequence[bytes]]) -> None:

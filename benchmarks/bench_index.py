@@ -9,7 +9,7 @@ from benchmarks.events import STEPS, builds
 from benchmarks.measure import Figure, paired, rate
 from benchmarks.servers import Servers
 
-EVENTS = 200_000
+EVENTS = 100_000
 HITS = 100
 """One build's first hundred events are of twenty partitions."""
 READS = 20
@@ -19,17 +19,18 @@ ROUNDS = 3
 def run(servers: Servers) -> Iterator[Figure]:
     """Yield filtered reads and reads by id, once both sides know the log."""
     uri = servers.topic_uri("indexed")
+    partitions = servers.sized(EVENTS, 2 * HITS * STEPS) // STEPS
     with open_log(uri) as log:
         log.initialize()
         with Producer(log, actor="bench", in_flight_max=50_000) as producer:
-            for event in builds(EVENTS // STEPS):
+            for event in builds(partitions):
                 producer.submit_event(event)
             producer.flush()
     path = servers.folder / "index.db"
     with open_log(uri) as plain, open_log(f"{uri}?index={path}") as indexed:
         for log in (plain, indexed):
             log.initialize()
-        wanted = EventFilter(build_request_ids=(f"nightly--{EVENTS // STEPS // 200:08d}",))
+        wanted = EventFilter(build_request_ids=(f"nightly--{partitions // 200:08d}",))
         found = indexed.read(0, wanted, HITS).events
         assert len(found) == HITS
         assert _read(plain, wanted) == found
@@ -40,7 +41,7 @@ def run(servers: Servers) -> Iterator[Figure]:
             ROUNDS,
         )
         yield pair.figure(
-            f"Kafka with an index, {HITS} hits in {EVENTS} events",
+            f"Kafka with an index, {HITS} hits in {partitions * STEPS:,} events",
             "reads/s",
             against="scan of ours",
             must=50,

@@ -11,42 +11,43 @@ from typing import Self
 from confluent_kafka import Message
 from confluent_kafka import Producer as RawProducer
 
-from belog.producers import Producer
+from belog.producers import Pending, Producer
 from belog.schemas.envelope import encode_event
 from belog.storage import open_log
+from benchmarks.counting import Tally, tally_log, total
 from benchmarks.events import STEPS, builds
 from benchmarks.measure import Figure, paired, rate, timed
 from benchmarks.servers import Servers
 
-PIPELINED = 100_000
+PIPELINED = 50_000
 SINGLES = 1_000
 
 
 def run(servers: Servers) -> Iterator[Figure]:
     """Yield pipelined and single appends."""
     numbers = count()
-    counted = {"missed": 0, "doubled": 0, "out of order": 0}
+    tallies: list[Tally] = []
+    pipelined = servers.sized(PIPELINED, STEPS)
 
     def ours() -> float:
-        events = list(builds(PIPELINED // STEPS, tag=f"{next(numbers)}-"))
+        events = list(builds(pipelined // STEPS, tag=f"{next(numbers)}-"))
         with open_log(servers.topic_uri("ours")) as log:
             log.initialize()
             with Producer(log, actor="bench", in_flight_max=50_000) as producer:
 
                 def work() -> None:
-                    pending.extend(producer.submit_event(e) for e in events)
+                    pending.extend([producer.submit_event(e) for e in events])
                     producer.flush()
 
-                pending: list[object] = []
+                pending: list[Pending] = []
                 result = rate(len(events), work)
-                indices = [p.result().index for p in pending]  # type: ignore[attr-defined]
-        counted["missed"] += len(events) - len(indices)
-        counted["doubled"] += len(indices) - len(set(indices))
-        counted["out of order"] += sum(a >= b for a, b in pairwise(indices))
+                indices = [p.result().index for p in pending]
+            assert all(a < b for a, b in pairwise(indices))
+            tallies.append(tally_log(log, [events]))
         return result
 
     def theirs() -> float:
-        values = [encode_event(e) for e in builds(PIPELINED // STEPS, tag=f"{next(numbers)}-")]
+        values = [encode_event(e) for e in builds(pipelined // STEPS, tag=f"{next(numbers)}-")]
         with RawSender(servers) as sender:
             return rate(len(values), lambda: sender.send_all(values))
 
@@ -56,10 +57,11 @@ def run(servers: Servers) -> Iterator[Figure]:
         against="confluent-kafka with delivery callbacks, same bytes",
         must=0.2,
         aim=0.5,
-        checked=", ".join(f"{v} {k}" for k, v in counted.items()),
+        checked=str(total(tallies)),
     )
+    tallies.clear()
     yield paired(
-        lambda: _single_ours(servers, f"{next(numbers)}-"),
+        lambda: _single_ours(servers, f"{next(numbers)}-", tallies),
         lambda: _single_theirs(servers, f"{next(numbers)}-"),
     ).figure(
         "Kafka, one validated append, acknowledged, p50",
@@ -68,25 +70,28 @@ def run(servers: Servers) -> Iterator[Figure]:
         must=1.5,
         aim=1.2,
         better="lower",
+        checked=str(total(tallies)),
     )
 
 
-def _single_ours(servers: Servers, tag: str) -> float:
-    events = list(builds(SINGLES // STEPS, tag=tag))
+def _single_ours(servers: Servers, tag: str, tallies: list[Tally]) -> float:
+    events = list(builds(servers.sized(SINGLES, STEPS) // STEPS, tag=tag))
     with open_log(servers.topic_uri("single")) as log:
         log.initialize()
         with Producer(log, actor="bench") as producer:
-            return _p50_ms(lambda n: producer.append_event(events[n]))
+            result = _p50_ms(len(events), lambda n: producer.append_event(events[n]))
+        tallies.append(tally_log(log, [events]))
+    return result
 
 
 def _single_theirs(servers: Servers, tag: str) -> float:
-    values = [encode_event(e) for e in builds(SINGLES // STEPS, tag=tag)]
+    values = [encode_event(e) for e in builds(servers.sized(SINGLES, STEPS) // STEPS, tag=tag)]
     with RawSender(servers) as sender:
-        return _p50_ms(lambda n: sender.send_one(values[n]))
+        return _p50_ms(len(values), lambda n: sender.send_one(values[n]))
 
 
-def _p50_ms(call: Callable[[int], object]) -> float:
-    return statistics.median(timed(partial(call, n)) for n in range(SINGLES)) * 1e3
+def _p50_ms(count: int, call: Callable[[int], object]) -> float:
+    return statistics.median(timed(partial(call, n)) for n in range(count)) * 1e3
 
 
 class RawSender:

@@ -14,7 +14,7 @@ from benchmarks.events import STEPS, records
 from benchmarks.measure import Figure, paired, rate
 from benchmarks.servers import Servers
 
-EVENTS = 200_000
+EVENTS = 100_000
 BATCH = 10_000
 ROUNDS = 3
 
@@ -23,7 +23,7 @@ def run(servers: Servers) -> Iterator[Figure]:
     """Yield the rate of a migration."""
     numbers = count()
     path = servers.folder / "migrate-origin.db"
-    total = _fill(path)
+    total = _fill(path, servers.sized(EVENTS, STEPS) // STEPS)
     reports: list[MigrationReport] = []
 
     def ours() -> float:
@@ -50,8 +50,8 @@ def run(servers: Servers) -> Iterator[Figure]:
     )
 
 
-def _fill(path: Path) -> int:
-    made = records(EVENTS // STEPS)
+def _fill(path: Path, partitions: int) -> int:
+    made = records(partitions)
     log_id = UUID(decode_event(made[0].value or b"").subject_id)
     with SqliteLog(path) as log:
         log.initialize(log_id=log_id, empty=True)

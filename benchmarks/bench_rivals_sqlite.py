@@ -14,26 +14,25 @@ from typing import Final
 
 from belog.producers import Producer
 from belog.storage.sqlite import SqliteLog
+from benchmarks.counting import Tally, tally_log, total
 from benchmarks.events import STEPS, builds
 from benchmarks.measure import Figure, paired, rate
-from benchmarks.rival_venv import RIVALS, rival_python
+from benchmarks.rival_venv import DAGSTER, EVENTSOURCING, REQUIREMENTS, RIVALS, rival_python
 from benchmarks.servers import Servers
 
-EVENTS: Final = 2_000
-DAGSTER_EVENTS: Final = 200
+EVENTS: Final = 1_500
+DAGSTER_EVENTS: Final = 150
 """Dagster is an order of magnitude slower: this many take about as long."""
 RECORD_BYTES: Final = 400
 """What an event of `benchmarks.events` takes, rounded."""
-EVENTSOURCING: Final = "eventsourcing==9.5.6"
-DAGSTER: Final = "dagster==1.13.29"
 
 
 class Rival:
     """A process that writes a round of events each time it is asked to."""
 
-    def __init__(self, stack: ExitStack, requirement: str, script: str, *mode: str) -> None:
+    def __init__(self, stack: ExitStack, script: str, *mode: str) -> None:
         """Start it; the stack ends it."""
-        python = rival_python(requirement)
+        python = rival_python(*REQUIREMENTS)
         self._process = stack.enter_context(
             subprocess.Popen(
                 [str(python), str(RIVALS / script), *mode],
@@ -65,18 +64,19 @@ def run(servers: Servers) -> Iterator[Figure]:
         return made
 
     with ExitStack() as stack:
-        recorder = Rival(stack, EVENTSOURCING, "eventsourcing_sqlite.py", "recorder")
-        application = Rival(stack, EVENTSOURCING, "eventsourcing_sqlite.py", "application")
-        dagster = Rival(stack, DAGSTER, "dagster_sqlite.py")
+        recorder = Rival(stack, "eventsourcing_sqlite.py", "recorder")
+        application = Rival(stack, "eventsourcing_sqlite.py", "application")
+        dagster = Rival(stack, "dagster_sqlite.py")
         for name, ours, rival, against, events, must, aim in (
             ("append", appended, recorder, f"{EVENTSOURCING}, recorder", EVENTS, 1.0, 1.5),
             ("validated append", validated, application, EVENTSOURCING, EVENTS, 1.0, 1.5),
             ("append", appended, dagster, DAGSTER, DAGSTER_EVENTS, 10.0, 20.0),
             ("validated append", validated, dagster, DAGSTER, DAGSTER_EVENTS, 10.0, 20.0),
         ):
+            tallies: list[Tally] = []
             pair = paired(
-                partial(in_new, folder, ours, EVENTS),
-                partial(in_new, folder, rival.write, events),
+                partial(in_new, folder, partial(ours, tallies), servers.sized(EVENTS, STEPS)),
+                partial(in_new, folder, rival.write, servers.sized(events, STEPS)),
             )
             yield pair.figure(
                 f"SQLite, {name} one at a time, durable",
@@ -84,6 +84,7 @@ def run(servers: Servers) -> Iterator[Figure]:
                 against=against,
                 must=must,
                 aim=aim,
+                checked=str(total(tallies)),
             )
 
 
@@ -92,18 +93,22 @@ def in_new(folder: Callable[[], Path], write: Callable[[Path, int], float], even
     return write(folder(), events)
 
 
-def appended(folder: Path, events_count: int) -> float:
-    """Return events a second of appends to a log."""
+def appended(tallies: list[Tally], folder: Path, events_count: int) -> float:
+    """Return events a second of appends to a log, and count what is in it."""
     events = list(builds(events_count // STEPS))
     with SqliteLog(folder / "log.db") as log:
         log.initialize()
-        return rate(len(events), lambda: [log.append(event) for event in events])
+        result = rate(len(events), lambda: [log.append(event) for event in events])
+        tallies.append(tally_log(log, [events]))
+    return result
 
 
-def validated(folder: Path, events_count: int) -> float:
+def validated(tallies: list[Tally], folder: Path, events_count: int) -> float:
     """Return events a second of appends by a producer, which judges each."""
     events = list(builds(events_count // STEPS))
     with SqliteLog(folder / "log.db") as log:
         log.initialize()
         with Producer(log, actor="bench") as producer:
-            return rate(len(events), lambda: [producer.append_event(event) for event in events])
+            result = rate(len(events), lambda: [producer.append_event(event) for event in events])
+        tallies.append(tally_log(log, [events]))
+    return result

@@ -24,7 +24,7 @@ def run(servers: Servers) -> Iterator[Figure]:
     with open_log(origin) as log:
         log.initialize()
         with Producer(log, actor="bench", in_flight_max=50_000) as producer:
-            for event in builds(EVENTS // STEPS):
+            for event in builds(servers.sized(EVENTS, STEPS) // STEPS):
                 producer.submit_event(event)
             producer.flush()
         count = log.next_position()

@@ -9,6 +9,7 @@ from pathlib import Path
 from belog.producers import Producer
 from belog.schemas.envelope import Event, encode_event
 from belog.storage.sqlite import SqliteLog
+from benchmarks.counting import Tally, tally_log, total
 from benchmarks.events import STEPS, builds
 from benchmarks.measure import Figure, paired, rate
 from benchmarks.servers import Servers
@@ -21,6 +22,7 @@ BATCH = 100
 def run(servers: Servers) -> Iterator[Figure]:
     """Yield appends one at a time and in batches."""
     numbers = count()
+    tallies: list[Tally] = []
 
     def ours(events_count: int, batch: int) -> float:
         number = next(numbers)
@@ -28,12 +30,17 @@ def run(servers: Servers) -> Iterator[Figure]:
         with SqliteLog(servers.folder / f"ours-{number}.db") as log:
             log.initialize()
             with Producer(log, actor="bench") as producer:
-                if batch == 1:
-                    return rate(len(events), lambda: [producer.append_event(e) for e in events])
-                return rate(
-                    len(events),
-                    lambda: [producer.append_batch(chunk) for chunk in chunks(events, batch)],
-                )
+
+                def write() -> None:
+                    for chunk in chunks(events, batch):
+                        if batch == 1:
+                            producer.append_event(chunk[0])
+                        else:
+                            producer.append_batch(chunk)
+
+                result = rate(len(events), write)
+            tallies.append(tally_log(log, [events]))
+        return result
 
     def theirs(events_count: int, batch: int) -> float:
         number = next(numbers)
@@ -44,9 +51,16 @@ def run(servers: Servers) -> Iterator[Figure]:
         ("SQLite, validated append one at a time, durable", SINGLES, 1, 0.5, 0.8),
         (f"SQLite, validated append in batches of {BATCH}", BATCHED, BATCH, 0.4, 0.7),
     ):
-        pair = paired(partial(ours, events_count, batch), partial(theirs, events_count, batch))
+        many = servers.sized(events_count, batch)
+        tallies.clear()
+        pair = paired(partial(ours, many, batch), partial(theirs, many, batch))
         yield pair.figure(
-            name, "events/s", against="sqlite3, same bytes, WAL, FULL", must=must, aim=aim
+            name,
+            "events/s",
+            against="sqlite3, same bytes, WAL, FULL",
+            must=must,
+            aim=aim,
+            checked=str(total(tallies)),
         )
 
 

@@ -22,7 +22,7 @@ __all__ = ["STEPS", "builds", "records"]
 STEPS = 5
 """Events of each partition."""
 START_US = 1_764_440_000_000_000
-PAYLOAD_TEXT = "x" * 120
+PAYLOAD_TEXT = "x" * 235
 
 
 def builds(partitions: int, *, tag: str = "") -> Iterator[Event]:

@@ -8,14 +8,43 @@ figure is the median of the pairwise ratios; the spread is the smallest and the 
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from typing import Literal
+from typing import Final, Literal
 
 from msgspec import Struct
 
-__all__ = ["Figure", "Paired", "absolute", "paired", "rate", "timed"]
+__all__ = ["Constant", "Figure", "Paired", "Series", "absolute", "paired", "rate", "timed"]
 
-ROUNDS = 5
+ROUNDS: Final = 5
 """Counted rounds of each side."""
+ROUNDS_MIN: Final = 3
+"""Rounds without which there is no median to speak of."""
+PAIR_S: Final = 20.0
+"""After so long no round follows the least number, seconds: what one row may take of the suite's
+20 minutes where a machine is slow."""
+
+
+class Constant(Struct, frozen=True, kw_only=True):
+    """A measured size or rate that arithmetic elsewhere starts from, such as bytes of an event."""
+
+    key: str
+    unit: str
+    value: float
+    how: str
+    """How it was measured."""
+
+
+class Series(Struct, frozen=True, kw_only=True):
+    """What becomes of some figures as a thing grows: a table of its own."""
+
+    name: str
+    axis: str
+    """What grows."""
+    columns: tuple[str, ...]
+    """What is measured, with units."""
+    rows: tuple[tuple[float, ...], ...]
+    """The axis's value, then one figure a column; NaN is not allowed, leave a row out."""
+    checked: str = ""
+    """What was counted beside the clock: missed, doubled, out of order."""
 
 
 class Figure(Struct, frozen=True, kw_only=True):
@@ -80,11 +109,31 @@ class Paired(Struct, frozen=True):
         )
 
 
-def paired(ours: Callable[[], float], theirs: Callable[[], float], rounds: int = ROUNDS) -> Paired:
-    """Run both in turn, after one warm-up each; each call returns its own figure."""
+def paired(
+    ours: Callable[[], float],
+    theirs: Callable[[], float],
+    rounds: int = ROUNDS,
+    *,
+    within_s: float = PAIR_S,
+    clock: Callable[[], float] = time.perf_counter,
+) -> Paired:
+    """Run both in turn, after one warm-up each; each call returns its own figure.
+
+    Args:
+        ours: One round of ours.
+        theirs: One round of what it is compared with.
+        rounds: Counted rounds of each.
+        within_s: After so long, the warm-up included, no round follows the first `ROUNDS_MIN`.
+        clock: Gives the time, seconds.
+    """
+    started = clock()
     ours()
     theirs()
-    results = [(ours(), theirs()) for _ in range(rounds)]
+    results: list[tuple[float, float]] = []
+    while len(results) < rounds:
+        if len(results) >= ROUNDS_MIN and clock() - started > within_s:
+            break
+        results.append((ours(), theirs()))
     return Paired(tuple(a for a, _ in results), tuple(b for _, b in results))
 
 

@@ -6,7 +6,12 @@ import venv
 from pathlib import Path
 from typing import Final
 
-__all__ = ["RIVALS", "VENV", "rival_python"]
+__all__ = ["DAGSTER", "EVENTSOURCING", "REQUIREMENTS", "RIVALS", "VENV", "rival_python"]
+
+EVENTSOURCING: Final = "eventsourcing[postgres]==9.5.6"
+DAGSTER: Final = "dagster==1.13.29"
+REQUIREMENTS: Final = (EVENTSOURCING, "psycopg[binary]", DAGSTER)
+"""All that the rivals need."""
 
 RIVALS: Final = Path(__file__).parent / "rivals"
 VENV: Final = Path(os.environ.get("BELOG_BENCH_RIVALS", ".cache/rivals"))

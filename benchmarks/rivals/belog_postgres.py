@@ -1,6 +1,7 @@
 """A writer of ours, as `eventsourcing_postgres.py` is one of theirs.
 
-`python -m benchmarks.rivals.belog_postgres URI TAG EVENTS BATCH MODE`; MODE is `append` or
+For each line `URI TAG EVENTS BATCH MODE` of its input it opens the log, says "ready", waits for
+another line, writes, and says how many seconds that took, and the ids in order. MODE is `append` or
 `judged`.
 """
 
@@ -13,7 +14,7 @@ from belog.storage.postgres import PostgresLog
 from benchmarks.events import STEPS, builds
 
 
-def main(uri: str, tag: str, events: int, batch: int, mode: str) -> None:
+def write(uri: str, tag: str, events: int, batch: int, mode: str) -> None:
     """Write `events` events in calls of `batch`."""
     made = list(builds(-(-events // STEPS), tag=tag))[:events]
     calls = [made[start : start + batch] for start in range(0, events, batch)]
@@ -29,6 +30,7 @@ def main(uri: str, tag: str, events: int, batch: int, mode: str) -> None:
             else:
                 seen = judged(log, call, seen)
         print(time.perf_counter() - start, flush=True)
+        print(b"".join(event.event_id for event in made).hex(), flush=True)
 
 
 def judged(log: PostgresLog, call: list[Event], seen: int) -> int:
@@ -41,4 +43,6 @@ def judged(log: PostgresLog, call: list[Event], seen: int) -> int:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), sys.argv[5])
+    for line in iter(sys.stdin.readline, ""):
+        log_uri, name, count, size, how = line.split()
+        write(log_uri, name, int(count), int(size), how)

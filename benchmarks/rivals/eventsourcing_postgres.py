@@ -1,8 +1,9 @@
 """A writer with the PostgreSQL recorder of `eventsourcing`, in a virtual environment of its own.
 
-`python eventsourcing_postgres.py PORT TABLE EVENTS BATCH BYTES` connects, says "ready", waits for a
-line, writes, and says how many seconds that took. The recorder locks its table, as it does by
-default, so that those who follow it miss nothing.
+`python eventsourcing_postgres.py PORT`: for each line `TABLE EVENTS BATCH BYTES` of its input it
+connects, says "ready", waits for another line, writes, and says how many seconds that took; without
+events it makes the table and says "made". The recorder locks its table, as it does by default, so
+that those who follow it miss nothing.
 """
 
 import os
@@ -17,12 +18,12 @@ from eventsourcing.postgres import (  # type: ignore[import-not-found]
 )
 
 
-def main(port: str, table: str, events: int, batch: int, size_bytes: int) -> None:
+def write(store: PostgresDatastore, table: str, events: int, batch: int, size_bytes: int) -> None:
     """Write `events` events of `size_bytes` bytes in calls of `batch`."""
-    store = PostgresDatastore("postgres", "127.0.0.1", port, "postgres", "unused")
     recorder = PostgresApplicationRecorder(store, events_table_name=table)
     if events == 0:
         recorder.create_table()
+        print("made", flush=True)
         return
     state = os.urandom(size_bytes)
     topic = "v1.partition.available"
@@ -40,4 +41,7 @@ def main(port: str, table: str, events: int, batch: int, size_bytes: int) -> Non
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], *map(int, sys.argv[3:6]))
+    datastore = PostgresDatastore("postgres", "127.0.0.1", sys.argv[1], "postgres", "unused")
+    for line in iter(sys.stdin.readline, ""):
+        name, *numbers = line.split()
+        write(datastore, name, *map(int, numbers))

@@ -58,6 +58,8 @@ def test_commands_are_those_of_two_instances() -> None:
     assert commands == {
         "topic": f"topic create --log {LOG}",
         "worker": f"worker --log {LOG} --tables redis://redis:6379/0",
+        "serve": f"serve --log {LOG} --tables redis://redis:6379/0 --host 0.0.0.0 --grpc-port 8001"
+        " --allow-open",
         "replica-topic": f"topic create --log {REPLICA}",
         "sink": f"sink --from {LOG} --to {REPLICA}",
         "replica-worker": f"worker --log {REPLICA} --tables redis://redis:6379/1",
@@ -73,6 +75,7 @@ def test_nobody_starts_before_what_it_needs() -> None:
     }
     assert needs["topic"] == needs["replica-topic"] == {"broker": well}
     assert needs["worker"] == {"topic": done, "redis": well}
+    assert needs["serve"] == {"worker": well}
     assert needs["sink"] == {"topic": done, "replica-topic": done}
     assert needs["replica-worker"] == {"replica-topic": done, "redis": well}
 

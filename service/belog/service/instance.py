@@ -27,7 +27,7 @@ from belog.service.access import Grant
 from belog.service.bridge import AppendQueue, Calls
 from belog.service.feed import FEED_PAGE_EVENTS, Feed
 from belog.service.observer import AppendTiming, Observer, component_of
-from belog.service.opening import ahead_of, attach_snapshots, check_same_log
+from belog.service.opening import ahead_of, attach_snapshots, await_tables
 from belog.service.snapshots import snapshot_taken
 from belog.service.upstreams import Upstreams
 from belog.storage import EventLog, LogIdentity, open_log
@@ -228,7 +228,7 @@ class Instance:
         self._embedded: tuple[MemoryTables, TableFold] | None = None
         if self.settings.tables_uri != "memory:":
             reader = reader_of(self.settings.tables_uri)
-            check_same_log(reader, self.log)
+            await_tables(reader, self.log)
             return reader
         fold = TableFold()
         if store is not None:

@@ -1,8 +1,10 @@
 """Opening logs and tables by URI, as commands want them."""
 
+import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from functools import partial
+from typing import Final
 
 from belog.processors.factory import open_tables as reader_of
 from belog.processors.replay import WHOLE_LOG, Until, replay_into
@@ -18,11 +20,20 @@ from belog.storage.vacuum import fold_past_horizon
 __all__ = [
     "ahead_of",
     "attach_snapshots",
+    "await_tables",
     "check_same_log",
     "existing_log",
     "open_tables",
     "writable_log",
 ]
+
+
+TABLES_WAIT_S: Final = 15.0
+"""How long a start waits for a worker's first tables, seconds: they are often started together, and
+a worker joins its group within some seconds."""
+
+TABLES_PAUSE_S: Final = 0.1
+"""Between two looks meanwhile, seconds."""
 
 
 @contextmanager
@@ -121,6 +132,26 @@ def check_same_log(tables: TableReader, log: EventLog) -> None:
     # Asked after the tables: in the other order quick tables would look as if they were ahead.
     if identity is not None and (end := log.next_position()) < status.position:
         raise ahead_of(log, end, status.position)
+
+
+def await_tables(tables: TableReader, log: EventLog) -> None:
+    """Wait for tables that a worker is about to make, and check that they are of the log; blocks.
+
+    Raises:
+        NotFound: There are none after `TABLES_WAIT_S`.
+        LogReplaced: They are of another log.
+        LogTruncated: The log ends before what they were made of.
+    """
+    deadline = time.monotonic() + TABLES_WAIT_S
+    while True:
+        try:
+            check_same_log(tables, log)
+        except NotFound:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(TABLES_PAUSE_S)
+        else:
+            return
 
 
 def ahead_of(log: EventLog, end: int, position: int) -> LogTruncated:

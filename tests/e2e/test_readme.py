@@ -10,12 +10,16 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.program import belog, environment, running
-from tests.servers import Broker, Redis, eventually
+from tests.servers import Broker, Redis, eventually, free_port, port_is_open
 
 pytestmark = [pytest.mark.e2e, pytest.mark.integration, pytest.mark.timeout(300)]
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+LOG = "sqlite:///builds.db"
+SERVE = "belog serve --log sqlite:///builds.db --port 8000"
 
 
 def blocks(language: str) -> list[str]:
@@ -52,7 +56,9 @@ def shell(command: str, cwd: Path, env: dict[str, str] | None = None) -> str:
 
 
 def test_every_command_is_of_a_kind_that_is_tested() -> None:
-    assert {command.split()[0] for command in commands()} == {"belog", "export", "make", "pip"}
+    assert {command.split()[0] for command in commands()} == {
+        *("belog", "curl", "export", "make", "pip")
+    }
     assert set(of("make")) == {"make demo", "make test"}
 
 
@@ -83,7 +89,7 @@ def test_pip_lines_resolve(command: str, tmp_path: Path) -> None:
 def test_the_embedded_commands_and_programs_run_in_order(tmp_path: Path) -> None:
     setting = of("export")[0].removeprefix("export ").split("=", 1)
     env = {setting[0]: setting[1]}
-    local = [c for c in of("belog") if "localhost" not in c]
+    local = [c for c in of("belog") if "localhost" not in c and c != SERVE]
     assert len(local) >= 9
     for command in local:
         if "--follow" in command:
@@ -92,10 +98,27 @@ def test_the_embedded_commands_and_programs_run_in_order(tmp_path: Path) -> None
                 assert '"index":' in tail.stdout.readline()
             continue
         assert shell(command, tmp_path, env) or "sink" in command
-    for number, program in enumerate(blocks("python")):
+    for number, program in enumerate(p for p in blocks("python") if "localhost" not in p):
         path = tmp_path / f"program_{number}.py"
         path.write_text(program, encoding="utf-8")
         assert shell(f"{sys.executable} {path.name}", tmp_path)
+
+
+def test_the_service_and_who_asks_it_run_in_order(tmp_path: Path) -> None:
+    port = free_port()
+    to = f"localhost:{port}"
+    there = [c.replace("localhost:8000", to) for c in commands() if "localhost:8000" in c]
+    belog("append", "v1.partition.observed", "sales/1", "--log", LOG, cwd=tmp_path).ok()
+    with running(shlex.split(SERVE.replace("8000", str(port)))[1:], cwd=tmp_path):
+        eventually(lambda: port_is_open(port), "the service answers", timeout_s=60)
+        for command in there:
+            # A stream has no end.
+            ending = " --max-time 3 || test $? = 28" if "/events/stream" in command else ""
+            assert "sales/" in shell(command + ending, tmp_path)
+        (program,) = [p for p in blocks("python") if "localhost:8000" in p]
+        path = tmp_path / "program.py"
+        path.write_text(program.replace("localhost:8000", to), encoding="utf-8")
+        assert "v1.partition.observed" in shell(f"{sys.executable} {path.name}", tmp_path)
 
 
 def test_the_commands_on_kafka_and_redis_run_in_order(
@@ -107,7 +130,7 @@ def test_the_commands_on_kafka_and_redis_run_in_order(
         command = command.replace("localhost:9092/builds", f"{broker.bootstrap}/{topic_name}")
         return command.replace("redis://localhost:6379/0", f"'{tables}'")
 
-    there = [placed(c) for c in of("belog") if "localhost" in c]
+    there = [placed(c) for c in of("belog") if "localhost:9092" in c]
     create, worker, *rest = there
     assert "topic create" in create
     assert "worker" in worker

@@ -95,6 +95,8 @@ def append(
 
     Example: belog append v1.partition.requested sales/2026-01-31
     --payload '{"build_request_id": "nightly"}' --log sqlite:///demo.db
+
+    Example: belog append --from events.jsonl --url http://localhost:8000
     """
     if lines is not None and event_type is not None:
         msg = "TYPE and --from were both given"
@@ -225,6 +227,8 @@ def events(
     """List events in order, from an index on; terms of one option are alternatives.
 
     Example: belog events --log sqlite:///demo.db --pattern 'sales/**' --follow
+
+    Example: belog events --url http://localhost:8000 --since 1234 --follow --json
     """
     wanted = options.event_filter(
         partition=partition,

@@ -43,7 +43,8 @@ def partition_request(
         typer.Option("--build", metavar="ID", help="The build that asks; a new one if not given."),
     ] = None,
     client: Annotated[
-        list[str] | None, typer.Option("--client", help="Who is behind it; may be repeated.")
+        list[str] | None,
+        typer.Option("--client", help="Who is behind it; may be repeated on a log."),
     ] = None,
     delegation: Annotated[
         bool,
@@ -61,6 +62,8 @@ def partition_request(
     """Ask for a partition: it is available, delegated to a build at work, or yours to build.
 
     Example: belog partition request sales/2026-01-31 --build nightly --log sqlite:///demo.db
+
+    Example: belog partition request sales/2026-01-31 --client reports --url http://localhost:8000
     """
     asking = Asking(
         ref=ref,

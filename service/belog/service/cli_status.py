@@ -33,6 +33,8 @@ def status(
     """Say which log is there, where it ends, and how far its tables are.
 
     Example: belog status --log sqlite:///demo.db --root
+
+    Example: belog status --url http://localhost:8000 --ready
     """
     found = source.standing(root=root, ready=ready)
     shown: Json = {"log": found.log, "log_id": found.log_id}

@@ -117,6 +117,8 @@ def partition_list(
     """List partitions, the latest change first; with a bound, as they were then.
 
     Example: belog partition list --log sqlite:///demo.db --state available
+
+    Example: belog partition list --url http://localhost:8000 --active
     """
     where = Where(
         states=tuple(state or ()),

@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
@@ -12,6 +13,7 @@ from typer.testing import CliRunner
 from belog.schemas.errors import BelogError, status_of
 from belog.service.access import Access
 from belog.service.cli import app
+from belog.service.rendering import rfc3339
 from tests.e2e.program import running
 from tests.http_serving import TOKENS, Served, access, served
 from tests.service_process import ServiceProcess
@@ -303,6 +305,28 @@ def test_a_token_comes_from_a_flag_a_file_or_nowhere(tmp_path: Path) -> None:
         assert Ran(*append, "b", *to, "--token", TOKENS["reader"], env=from_file).code == 1
         (event,) = Ran("events", "--since", "1", "--json", *to, env=from_file).ok().out.splitlines()
     assert json.loads(event)["actor"] == "writer"
+
+
+def test_a_vacuumed_log_is_told_of_alike(tmp_path: Path) -> None:
+    log, snapshots = f"sqlite:///{tmp_path / 'log.db'}", ("--snapshots", str(tmp_path / "kept"))
+    direct = ("--log", log)
+    made = [
+        json.dumps({"event_type": f"v1.partition.{name}", "subject_id": "sales", "payload": body})
+        for body in ({"build_request_id": "b1"}, {"build_request_id": "b2"})
+        for name in ("requested", "scheduled", "building", "available")
+    ]
+    Ran("append", "--from", "-", *direct, stdin="\n".join(made)).ok()
+    Ran("snapshot", *snapshots, *direct).ok()
+    after = rfc3339(time.time_ns() // 1000 + 1_000_000)
+    removed = Ran("vacuum", "--before", after, "--yes", *snapshots, *direct).ok()
+    assert not removed.out.startswith("0 ")
+    with ServiceProcess(log, tmp_path, **{"snapshots.uri": snapshots[1]}) as service:
+        places = ((*direct, *snapshots), ("--url", service.url))
+        there, here = (Ran("partition", "show", "sales", "--events", *place) for place in places)
+        assert (here.out, here.err) == (there.out, there.err)
+        assert "were vacuumed" in here.err
+        gone = [Ran("events", *place) for place in places]
+        assert [(one.code, one.out) for one in gone] == [(4, "")] * 2
 
 
 def test_following_goes_on_over_a_restart(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ EVENTS: Final[tuple[tuple[str, str, dict[str, object]], ...]] = (
             "inputs": ["raw"],
         },
     ),
-    ("partition.scheduled", "sales", {**RUN, "upstream_deps": ["raw"]}),
+    ("partition.scheduled", "sales", {**RUN, "upstream_deps": ["raw"], "job_label": "//jobs:load"}),
     ("job.running", "run-1", {"worker": "w"}),
     ("partition.building", "sales", RUN),
     ("build.received", "b2", {"requested_partitions": ["sales", "lost", "s3://lake/a b/é"]}),

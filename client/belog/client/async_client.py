@@ -9,12 +9,13 @@ from uuid import UUID, uuid4
 
 from belog.client import calls, catalog
 from belog.client.calls import FOLLOW_EVENTS, FOLLOW_WAIT_S, FollowSteps
-from belog.client.catalog import PartitionState, Requested
+from belog.client.catalog import M, PartitionState, Requested
 from belog.client.client import Client
 from belog.client.cursors import Cursor, Page, cursor_at
 from belog.client.flushing import Flushed
 from belog.client.http_transport import AsyncTransport
 from belog.client.making import EventOptions, make_event
+from belog.client.questions import AsyncQuestions
 from belog.client.recording import RECORD_S, Spooled
 from belog.client.settings import ClientOptions, settings_of
 from belog.client.steps import Came, Pause, Session, Step, Steps
@@ -24,14 +25,14 @@ from belog.schemas.events import Payload
 from belog.schemas.filters import ALL, EventFilter
 from belog.schemas.payload import JsonValue
 from belog.schemas.receipts import Receipt
-from belog.v1 import catalog_pb2, event_log_pb2, http_pb2
+from belog.v1 import event_log_pb2, http_pb2
 
 __all__ = ["AsyncClient"]
 
 T = TypeVar("T")
 
 
-class AsyncClient:
+class AsyncClient(AsyncQuestions):
     """A service, for programs with an event loop; belongs to one. Its methods are `Client`'s.
 
     A call that is cancelled may have reached the log; append it again with the same event.
@@ -215,80 +216,23 @@ class AsyncClient:
             catalog.wait(self._session, ref, states, timeout_s=timeout_s, min_index=min_index)
         )
 
-    async def partitions(self, **query: object) -> catalog_pb2.ListPartitionsResponse:
-        """See `Client.partitions`."""
-        return await self._look(catalog_pb2.ListPartitionsResponse, "partitions", query=query)
-
-    async def explain(self, ref: str) -> http_pb2.Explanation:
-        """See `Client.explain`."""
-        return await self._look(http_pb2.Explanation, "partitions", ref, "explain")
-
-    async def graph(self, ref: str, *, depth: int | None = None) -> catalog_pb2.DependencyGraph:
-        """See `Client.graph`."""
-        kind, query = catalog_pb2.DependencyGraph, {"depth": depth}
-        return await self._look(kind, "partitions", ref, "graph", query=query)
-
-    # --- builds, jobs, tasks
-
-    async def build(self, build_request_id: str) -> http_pb2.BuildSummary:
-        """See `Client.build`."""
-        return await self._look(http_pb2.BuildSummary, "builds", build_request_id)
-
-    async def builds(self, **query: object) -> http_pb2.ListBuildsResponse:
-        """See `Client.builds`."""
-        return await self._look(http_pb2.ListBuildsResponse, "builds", query=query)
-
-    async def cancel_build(
-        self, build_request_id: str, reason: str | None = None
-    ) -> http_pb2.CancelResponse:
-        """See `Client.cancel_build`."""
-        return await self._run(
-            catalog.cancel(
-                self._session, http_pb2.CancelResponse, "builds", build_request_id, reason=reason
-            )
-        )
-
-    async def job(self, job_run_id: str) -> http_pb2.JobRun:
-        """See `Client.job`."""
-        return await self._look(http_pb2.JobRun, "jobs", job_run_id)
-
-    async def jobs(self, **query: object) -> http_pb2.ListJobRunsResponse:
-        """See `Client.jobs`."""
-        return await self._look(http_pb2.ListJobRunsResponse, "jobs", query=query)
-
-    async def cancel_job(
-        self, job_run_id: str, reason: str | None = None
-    ) -> http_pb2.CancelResponse:
-        """See `Client.cancel_job`."""
-        return await self._run(
-            catalog.cancel(
-                self._session, http_pb2.CancelResponse, "jobs", job_run_id, reason=reason
-            )
-        )
-
-    async def active_builds(self, ref: str | None = None) -> http_pb2.ListActiveBuildsResponse:
-        """See `Client.active_builds`."""
-        query = {"partition_ref": ref}
-        return await self._look(http_pb2.ListActiveBuildsResponse, "active-builds", query=query)
-
     # --- the log
 
     async def status(self, *, min_index: int | None = None) -> event_log_pb2.LogStatus:
         """See `Client.status`."""
         return await self._run(calls.status(self._session, min_index))
 
-    async def activity(self) -> http_pb2.Activity:
-        """See `Client.activity`."""
-        return await self._look(http_pb2.Activity, "activity")
-
     async def readiness(self) -> http_pb2.Health:
         """See `Client.readiness`."""
         return await self._run(catalog.readiness(self._session))
 
-    async def _look(
-        self, kind: type[catalog.M], *segments: str, query: Mapping[str, object] | None = None
-    ) -> catalog.M:
-        return await self._run(catalog.look(self._session, kind, *segments, query=query or {}))
+    async def ask(self, kind: type[M], *segments: str, **query: object) -> M:
+        """See `Questions.ask`."""
+        return await self._run(catalog.look(self._session, kind, *segments, query=query))
+
+    async def call_off(self, kind: type[M], *segments: str, reason: str | None) -> M:
+        """See `Questions.call_off`."""
+        return await self._run(catalog.cancel(self._session, kind, *segments, reason=reason))
 
     # --- doing the steps
 

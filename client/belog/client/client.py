@@ -9,11 +9,12 @@ from uuid import UUID, uuid4
 
 from belog.client import calls, catalog
 from belog.client.calls import FOLLOW_EVENTS, FOLLOW_WAIT_S, FollowSteps
-from belog.client.catalog import PartitionState, Requested
+from belog.client.catalog import M, PartitionState, Requested
 from belog.client.cursors import Cursor, Page, cursor_at
 from belog.client.flushing import Flushed
 from belog.client.http_transport import Transport
 from belog.client.making import EventOptions, make_event
+from belog.client.questions import Questions
 from belog.client.recording import RECORD_S, Recorder, Spooled
 from belog.client.settings import ClientOptions, sender_options, settings_of
 from belog.client.spool import Spool
@@ -24,14 +25,14 @@ from belog.schemas.events import Payload
 from belog.schemas.filters import ALL, EventFilter
 from belog.schemas.payload import JsonValue
 from belog.schemas.receipts import Receipt
-from belog.v1 import catalog_pb2, event_log_pb2, http_pb2
+from belog.v1 import event_log_pb2, http_pb2
 
 __all__ = ["Client"]
 
 T = TypeVar("T")
 
 
-class Client:
+class Client(Questions):
     """A service, for programs that block. Thread-safe.
 
     Every call is tried again while the service is away or overloaded, for `retry_s`; what cannot be
@@ -345,90 +346,23 @@ class Client:
             catalog.wait(self._session, ref, states, timeout_s=timeout_s, min_index=min_index)
         )
 
-    def partitions(self, **query: object) -> catalog_pb2.ListPartitionsResponse:
-        """Return a page of partitions; pass its `next_page_token` as `cursor` for the next.
-
-        Args:
-            query: Parameters of `GET /partitions`; a list gives one several times.
-        """
-        return self._look(catalog_pb2.ListPartitionsResponse, "partitions", query=query)
-
-    def explain(self, ref: str) -> http_pb2.Explanation:
-        """Return why a partition is in its state."""
-        return self._look(http_pb2.Explanation, "partitions", ref, "explain")
-
-    def graph(self, ref: str, *, depth: int | None = None) -> catalog_pb2.DependencyGraph:
-        """Return what a partition is made from, and what is made from it."""
-        query = {"depth": depth}
-        return self._look(catalog_pb2.DependencyGraph, "partitions", ref, "graph", query=query)
-
-    # --- builds, jobs, tasks
-
-    def build(self, build_request_id: str) -> http_pb2.BuildSummary:
-        """Return a build request with what became of its parts.
-
-        Raises:
-            NotFound: It was never seen.
-        """
-        return self._look(http_pb2.BuildSummary, "builds", build_request_id)
-
-    def builds(self, **query: object) -> http_pb2.ListBuildsResponse:
-        """Return a page of build requests; see `partitions` and `GET /builds`."""
-        return self._look(http_pb2.ListBuildsResponse, "builds", query=query)
-
-    def cancel_build(
-        self, build_request_id: str, reason: str | None = None
-    ) -> http_pb2.CancelResponse:
-        """Call a build off, with all it has under way. Safe to repeat."""
-        return self._run(
-            catalog.cancel(
-                self._session, http_pb2.CancelResponse, "builds", build_request_id, reason=reason
-            )
-        )
-
-    def job(self, job_run_id: str) -> http_pb2.JobRun:
-        """Return a job run.
-
-        Raises:
-            NotFound: It was never seen.
-        """
-        return self._look(http_pb2.JobRun, "jobs", job_run_id)
-
-    def jobs(self, **query: object) -> http_pb2.ListJobRunsResponse:
-        """Return a page of job runs; see `partitions` and `GET /jobs`."""
-        return self._look(http_pb2.ListJobRunsResponse, "jobs", query=query)
-
-    def cancel_job(self, job_run_id: str, reason: str | None = None) -> http_pb2.CancelResponse:
-        """Call a job run off; its partitions go back to its build. Safe to repeat."""
-        return self._run(
-            catalog.cancel(
-                self._session, http_pb2.CancelResponse, "jobs", job_run_id, reason=reason
-            )
-        )
-
-    def active_builds(self, ref: str | None = None) -> http_pb2.ListActiveBuildsResponse:
-        """Return who makes what now; of one partition also who waits for it."""
-        query = {"partition_ref": ref}
-        return self._look(http_pb2.ListActiveBuildsResponse, "active-builds", query=query)
-
     # --- the log
 
     def status(self, *, min_index: int | None = None) -> event_log_pb2.LogStatus:
         """Return where the log ends, which one it is, and how far its tables are."""
         return self._run(calls.status(self._session, min_index))
 
-    def activity(self) -> http_pb2.Activity:
-        """Return what goes on: counts, what runs, what failed lately, rates, lag."""
-        return self._look(http_pb2.Activity, "activity")
-
     def readiness(self) -> http_pb2.Health:
         """Return whether the service can do its work, and why not."""
         return self._run(catalog.readiness(self._session))
 
-    def _look(
-        self, kind: type[catalog.M], *segments: str, query: Mapping[str, object] | None = None
-    ) -> catalog.M:
-        return self._run(catalog.look(self._session, kind, *segments, query=query or {}))
+    def ask(self, kind: type[M], *segments: str, **query: object) -> M:
+        """See `Questions.ask`."""
+        return self._run(catalog.look(self._session, kind, *segments, query=query))
+
+    def call_off(self, kind: type[M], *segments: str, reason: str | None) -> M:
+        """See `Questions.call_off`."""
+        return self._run(catalog.cancel(self._session, kind, *segments, reason=reason))
 
     # --- doing the steps
 

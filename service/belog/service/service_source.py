@@ -7,7 +7,6 @@ from typing import Final, Self, Unpack, cast
 from uuid import uuid4
 
 from belog.client import Available, Client
-from belog.client.catalog import M, cancel
 from belog.client.making import EventOptions
 from belog.client.settings import ClientOptions
 from belog.processors.indexes import Order, Where
@@ -51,16 +50,6 @@ _PATHS: Final[Mapping[type[object], str]] = {
 }
 
 
-class _Service(Client):
-    """A client that asks for what has no method of its own."""
-
-    def ask(self, kind: type[M], *segments: str, **query: object) -> M:
-        return self._look(kind, *segments, query=query)
-
-    def call_off(self, kind: type[M], *segments: str, reason: str | None) -> M:
-        return self._run(cancel(self._session, kind, *segments, reason=reason))
-
-
 class ServiceSource:
     """See `belog.service.sources.Source`. To be closed."""
 
@@ -73,7 +62,7 @@ class ServiceSource:
         """
         self._url = url
         self._options = options
-        self._service = _Service(url, **options)
+        self._service = Client(url, **options)
 
     def __enter__(self) -> Self:
         """Return the source itself."""

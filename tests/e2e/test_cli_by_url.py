@@ -277,7 +277,10 @@ def test_what_is_typed_goes_before_what_is_configured(service: Served, tmp_path:
 
 @pytest.mark.parametrize(
     "command",
-    ["verify", "replay", "snapshot", "vacuum", "migrate", "worker", "sink"],
+    [
+        *("verify", "replay", "snapshot", "vacuum", "migrate", "worker", "sink", "changes"),
+        *("topic check", "topic create", "import history"),
+    ],
 )
 def test_what_needs_the_log_says_so(command: str) -> None:
     done = Ran(*command.split(), "--url", "http://127.0.0.1:1")

@@ -20,7 +20,7 @@ from belog.schemas.limits import BATCH_EVENTS_MAX, PAGE_EVENTS_MAX
 from belog.schemas.payload import JsonValue
 from belog.service import options
 from belog.service.opening import writable_log
-from belog.service.placing import placed
+from belog.service.placing import LogCommand, placed
 from belog.service.rendering import (
     error_json,
     event_json,
@@ -268,7 +268,7 @@ def _put_event(stored: StoredEvent, *, as_json: bool) -> None:
 # --- import
 
 
-@import_app.command("history")
+@import_app.command("history", cls=LogCommand)
 def history(
     path: Annotated[Path, typer.Argument(metavar="FILE")],
     log: options.LogOption,
@@ -313,7 +313,7 @@ def _put_history(report: HistoryReport, *, as_json: bool) -> None:
 # --- topic
 
 
-@topic_app.command("create")
+@topic_app.command("create", cls=LogCommand)
 def topic_create(
     log: options.LogOption,
     *,
@@ -336,7 +336,7 @@ def topic_create(
     _put_topic(report, as_json=as_json)
 
 
-@topic_app.command("check")
+@topic_app.command("check", cls=LogCommand)
 def topic_check(log: options.LogOption, *, as_json: options.JsonOption = False) -> None:
     """Check that a topic's settings keep the promises of the log; warnings do not fail.
 

@@ -32,6 +32,7 @@ from belog.service.cli_log import import_app
 from belog.service.dag_run import PROCESSES_MAX, Answered, publish_graphs
 from belog.service.demo import free_folder, run_demo
 from belog.service.opening import check_same_log, existing_log
+from belog.service.placing import LogCommand
 from belog.service.rendering import Json, rfc3339
 from belog.service.snapshots import (
     announce_snapshot,
@@ -410,7 +411,7 @@ def _verify_snapshot(
     }
 
 
-@import_app.command("dag")
+@import_app.command("dag", cls=LogCommand)
 def import_dag(
     paths: options.DagFiles,
     log: options.LogOption,

@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from benchmarks.http_clients import Waiters, post_request, seconds_for
+from benchmarks.http_clients import Waiters, post_request
 from benchmarks.measure import Constant, Figure, Series, absolute
 from benchmarks.servers import Servers
 from benchmarks.serving import Service, resident_mb, served
@@ -110,7 +110,8 @@ def _figures(found: Woken) -> Iterator[Figure]:
 
 
 async def _woken(service: Service, count: int, wakes: int) -> Woken:
-    waiters = Waiters(service.port)
+    waiters, writer = Waiters(service.port), Waiters(service.port)
+    await writer.connect(1)
     before_mb = resident_mb(service.process.pid)
     await waiters.connect(count)
     latencies: list[float] = []
@@ -121,10 +122,11 @@ async def _woken(service: Service, count: int, wakes: int) -> Woken:
         tasks = waiters.ask(lambda _n, since=since: f"/events?since={since}&wait_s={WAIT_S}")  # type: ignore[misc]
         await asyncio.to_thread(_all_wait, service, count)
         grown_mb = max(grown_mb, resident_mb(service.process.pid) - before_mb)
-        appended = await asyncio.to_thread(_append, service.port, f"all-{count}-{wake}")
+        appended, answered = _append(writer, f"all-{count}-{wake}")
         for at, body in await asyncio.gather(*tasks):
             latencies.append((at - appended) * 1e3)
             wrong += _indices(body) != [since]
+        await answered
     for wake in range(min(wakes, WAKES_MIN)):
         since = await asyncio.to_thread(_next_idx, service)
         tag = f"one-{count}-{wake}"
@@ -135,10 +137,11 @@ async def _woken(service: Service, count: int, wakes: int) -> Woken:
         )
         await asyncio.to_thread(_all_wait, service, count)
         chosen = count // 2
-        appended = await asyncio.to_thread(_append, service.port, f"{tag}-{chosen}")
+        appended, answered = _append(writer, f"{tag}-{chosen}")
         at, body = await tasks[chosen]
         ones.append((at - appended) * 1e3)
         wrong += _indices(body) != [since]
+        await answered
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -146,16 +149,20 @@ async def _woken(service: Service, count: int, wakes: int) -> Woken:
         await asyncio.to_thread(_all_wait, service, 0)
         await waiters.connect(count)
     await waiters.close()
+    await writer.close()
     await asyncio.to_thread(_all_wait, service, 0)
     return Woken(latencies, statistics.median(ones), grown_mb * 1e3 / count, wrong)
 
 
-def _append(port: int, ref: str) -> float:
-    """Append one event; return when the request began, which is what a waiter waits from."""
+def _append(writer: Waiters, ref: str) -> tuple[float, "asyncio.Task[tuple[float, bytes]]"]:
+    """Append one event over an open connection.
+
+    Returns:
+        When the request was sent, which is what a waiter waits from; and who takes its answer.
+    """
     event = {"event_type": "v1.partition.observed", "subject_id": ref, "body": {"source": "bench"}}
-    started = time.perf_counter()
-    seconds_for(port, [[post_request(msgspec.json.encode(event))]])
-    return started
+    request = post_request(msgspec.json.encode(event))
+    return time.perf_counter(), writer.send(request)
 
 
 def _next_idx(service: Service) -> int:

@@ -73,6 +73,11 @@ class Waiters:
         await asyncio.gather(*(writer.wait_closed() for _, writer in self._streams))
         self._streams.clear()
 
+    def send(self, request: bytes) -> "asyncio.Task[tuple[float, bytes]]":
+        """Send a request on the first connection; return who waits for its answer."""
+        reader, writer = self._streams[0]
+        return asyncio.create_task(_answered(reader, writer, request))
+
     def ask(self, path_of: Callable[[int], str]) -> list["asyncio.Task[tuple[float, bytes]]"]:
         """Send a long poll on each connection; return who waits for the answers.
 

@@ -124,7 +124,7 @@ def received(partitions: int) -> Iterator[Event]:
 def _again(partitions: int) -> Iterator[Event]:
     """Yield five more events of each partition that `builds` has made."""
     for n in range(partitions):
-        ref, build, task = f"{REF}{n}", f"again-{n}", f"task-{n}"
+        ref, build, task = f"{REF}{n}", f"again-{n // BUILD_PARTITIONS:08d}", f"task-{n}"
         yield _event(PartitionRequested(build_request_id=build), ref, n)
         yield _event(PartitionScheduled(build_request_id=build, task_id=task), ref, n)
         yield _event(PartitionBuilding(build_request_id=build), ref, n)

@@ -87,18 +87,18 @@ class Platform(Struct, frozen=True, kw_only=True):
     events_per_day: int
     partitions: int
     """Partitions of data that are kept."""
-    kept_days: int = 365
-    """Days until a vacuum: events older than that are in snapshots and archives only."""
+    age_days: int = 365
+    """Days that the log has been written: subjects never leave it."""
+    kept_days: int = 90
+    """Days until a vacuum: of what is older, each subject's newest event stays in the log."""
     events_per_build: int = 500
     events_per_job_run: int = 5
 
 
 EXAMPLES: Final = (
-    Platform(name="small: one team", events_per_day=20_000, partitions=10_000),
-    Platform(name="middle: a department", events_per_day=2_000_000, partitions=500_000),
-    Platform(
-        name="large: a company", events_per_day=60_000_000, partitions=10_000_000, kept_days=90
-    ),
+    Platform(name="small: one team", events_per_day=5_000, partitions=10_000),
+    Platform(name="middle: a department", events_per_day=200_000, partitions=200_000),
+    Platform(name="large: a company", events_per_day=10_000_000, partitions=5_000_000),
 )
 
 
@@ -108,7 +108,7 @@ class Carried(Struct, frozen=True, kw_only=True):
     mean_events_s: float
     peak_events_s: float
     log_events: int
-    """Events in the log before a vacuum."""
+    """Events in the log after a vacuum."""
     broker_gb: float
     """Disk of all replicas together."""
     redis_gb: float
@@ -145,9 +145,12 @@ def capacity_of(platform: Platform, measured: Measured) -> Carried:
     than `REPLAY_S_MAX`. Each is shared out evenly by splitting.
     """
     peak = platform.events_per_day / DAY_S * PEAK_FACTOR
-    log_events = platform.events_per_day * platform.kept_days
-    builds = ceil(log_events / platform.events_per_build)
-    job_runs = ceil(log_events / platform.events_per_job_run)
+    written = platform.events_per_day * platform.age_days
+    builds = ceil(written / platform.events_per_build)
+    job_runs = ceil(written / platform.events_per_job_run)
+    subjects = platform.partitions + builds + job_runs
+    kept = platform.events_per_day * min(platform.kept_days, platform.age_days)
+    log_events = min(kept + subjects, written)
     # A task is a job's work in one build; as many as job runs where none is tried again.
     tasks = job_runs
     redis_bytes = (
@@ -157,7 +160,7 @@ def capacity_of(platform: Platform, measured: Measured) -> Carried:
         + tasks * measured.redis_bytes_per_task
         + (platform.partitions + builds + job_runs + tasks) * measured.redis_index_bytes_per_row
     )
-    fold_mb = (platform.partitions + builds + job_runs) * measured.fold_bytes_per_subject / 1e6
+    fold_mb = subjects * measured.fold_bytes_per_subject / 1e6
     replay_s = log_events / measured.rebuild_events_s
     needed = {
         "appends": peak / (measured.append_events_s * HEADROOM),
@@ -184,7 +187,7 @@ def table(platforms: "tuple[Platform, ...]", measured: Measured) -> str:
     """Return what platforms ask of a log, as a Markdown table."""
     rows = [
         (
-            "| platform | events a day | partitions | kept | mean / busiest minute | log "
+            "| platform | events a day | partitions | age / kept | mean / busiest minute | log "
             "| broker disk, 3 copies | Redis | fold, each process | replay | instances "
             "| because of |"
         ),
@@ -194,7 +197,7 @@ def table(platforms: "tuple[Platform, ...]", measured: Measured) -> str:
         c = capacity_of(platform, measured)
         rows.append(
             f"| {platform.name} | {platform.events_per_day:,} | {platform.partitions:,} "
-            f"| {platform.kept_days} days "
+            f"| {platform.age_days} / {platform.kept_days} days "
             f"| {number(c.mean_events_s)} / {number(c.peak_events_s)} events/s "
             f"| {number(c.log_events / 1e6)} million | {number(c.broker_gb)} GB "
             f"| {number(c.redis_gb)} GB | {number(c.fold_mb)} MB | {number(c.replay_s)} s "
@@ -256,7 +259,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.capacity", description=__doc__)
     parser.add_argument("--events-per-day", type=int, required=True)
     parser.add_argument("--partitions", type=int, required=True)
-    parser.add_argument("--kept-days", type=int, default=365)
+    parser.add_argument("--age-days", type=int, default=365)
+    parser.add_argument("--kept-days", type=int, default=90)
     parser.add_argument("--events-per-build", type=int, default=500)
     parser.add_argument("--events-per-job-run", type=int, default=5)
     arguments = parser.parse_args()

@@ -219,7 +219,7 @@ def measured() -> Measured:
 
 def test_one_log_carries_what_its_slowest_part_does(measured: Measured) -> None:
     day = capacity.DAY_S
-    platform = Platform(events_per_day=day, partitions=10, kept_days=1)
+    platform = Platform(events_per_day=day, partitions=10, age_days=1)
     found = capacity_of(platform, measured)
     assert found.mean_events_s == pytest.approx(1)
     assert found.peak_events_s == pytest.approx(capacity.PEAK_FACTOR)
@@ -233,5 +233,9 @@ def test_one_log_carries_what_its_slowest_part_does(measured: Measured) -> None:
 
 def test_more_asks_for_more(measured: Measured) -> None:
     small, middle, large = (capacity_of(platform, measured) for platform in EXAMPLES)
+    # A vacuum makes the log shorter, and nothing else: rows and states stay.
+    whole = capacity_of(replace(EXAMPLES[1], kept_days=EXAMPLES[1].age_days), measured)
+    assert whole.log_events > middle.log_events
+    assert (whole.redis_gb, whole.fold_mb) == (middle.redis_gb, middle.fold_mb)
     for field in ("peak_events_s", "log_events", "broker_gb", "redis_gb", "fold_mb", "instances"):
         assert getattr(small, field) < getattr(middle, field) < getattr(large, field), field

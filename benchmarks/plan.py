@@ -21,7 +21,7 @@ class Bench(Struct, frozen=True):
 
 
 BENCHES: Final[Mapping[str, Bench]] = {
-    "fold": Bench("benchmarks.bench_fold", 45),
+    "fold": Bench("benchmarks.bench_fold", 50),
     "sqlite": Bench("benchmarks.bench_sqlite", 30),
     "rivals": Bench("benchmarks.bench_rivals_sqlite", 50),
     "file": Bench("benchmarks.bench_file", 50),
@@ -30,7 +30,7 @@ BENCHES: Final[Mapping[str, Bench]] = {
     "sink": Bench("benchmarks.bench_sink", 30),
     "migrate": Bench("benchmarks.bench_migrate", 30),
     "index": Bench("benchmarks.bench_index", 25),
-    "http": Bench("benchmarks.bench_http", 75),
+    "http": Bench("benchmarks.bench_http", 90),
     "grpc": Bench("benchmarks.bench_grpc", 60),
     "request": Bench("benchmarks.bench_request", 45),
     "writers": Bench("benchmarks.bench_writers", 50),

@@ -10,6 +10,8 @@
 #   make clean   removes what the others made
 #
 # PYTEST_ARGS goes to pytest: make test PYTEST_ARGS="tests/unit -k layout"
+# Tests wait for servers most of their time, so WORKERS files of them run at once, each worker with
+# servers of its own: make test WORKERS=0 runs one after the other.
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := check
@@ -17,13 +19,15 @@ SHELL := /bin/bash
 
 BIN := .venv/bin
 PYTEST_ARGS ?=
+WORKERS ?= 3
+PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadfile
 SOAK_ARGS ?= --hours 1
 
 demo: .venv/core.stamp
 	$(BIN)/belog demo
 
 test: .venv/dev.stamp servers
-	$(BIN)/pytest $(PYTEST_ARGS)
+	$(PYTEST) $(PYTEST_ARGS)
 
 # One recipe, so that the tests come last and their closing line closes the output.
 check: .venv/dev.stamp servers
@@ -33,7 +37,7 @@ check: .venv/dev.stamp servers
 	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/lint-imports
 	PYTHON=$(BIN)/python scripts/protobuf --check
-	$(BIN)/pytest $(PYTEST_ARGS)
+	$(PYTEST) $(PYTEST_ARGS)
 
 bench: .venv/dev.stamp servers
 	$(BIN)/python -m benchmarks --page

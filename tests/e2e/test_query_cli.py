@@ -81,6 +81,12 @@ def test_one_who_asks_builds_and_the_next_waits(tmp_path: Path) -> None:
     assert "was not made" in late.err
 
 
+def test_who_gets_a_partition_to_build_does_not_wait_for_himself(tmp_path: Path) -> None:
+    arguments = ("partition", "request", "mine", "--build", "b1", "--timeout", "60", *LOG, "--json")
+    (answer,) = belog(*arguments, cwd=tmp_path).ok().json()
+    assert (answer["answer"], answer["build_request_id"]) == ("building", "b1")
+
+
 def test_a_request_that_waits_says_how_it_ended(building: Path) -> None:
     done: list[tuple[int, str]] = []
 

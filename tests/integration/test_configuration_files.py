@@ -255,6 +255,13 @@ def test_config_shows_and_checks(here: Path) -> None:
     with pytest.raises(InvalidConfiguration, match=r"0\.0\.0\.0"):
         run("config", "check")
     assert run("config", "check", BELOG__SERVER__ALLOW_OPEN="true") == "ok\n"
+    for wrong in ("url = 'lake'", "url = 'http://lake:1'\npatterns = ['[']"):
+        (here / "belog.toml").write_text(f"[federation.upstreams.lake]\n{wrong}\n")
+        with pytest.raises(InvalidConfiguration, match=r"federation\.upstreams\.lake"):
+            run("config", "check")
+        with pytest.raises(InvalidConfiguration, match=r"federation\.upstreams\.lake"):
+            run("serve", "--log", "sqlite:///never.db", "--port", "0")
+        assert not (here / "never.db").exists()
 
 
 def test_a_wrong_configuration_stops_every_command_but_help(here: Path) -> None:

@@ -128,7 +128,7 @@ def test_nobody_there_is_said_within_ten_seconds(capfd: pytest.CaptureFixture[st
         with pytest.raises(Unavailable, match=server):
             opening()
         assert time.monotonic() - started < 10
-    assert capfd.readouterr().err == ""
+    assert server not in capfd.readouterr().err
 
 
 def test_client_settings_that_do_not_fit_are_refused_without_secrets() -> None:

@@ -154,6 +154,9 @@ class LocalRunner(Runner):
             return
         if self._process.poll() is None:
             os.killpg(self._process.pid, number)
+            if number is signal.SIGSTOP:
+                # The signal is sent and not yet heard: a thread may still answer somebody.
+                eventually(self._stands_still, "every thread stands still", ignoring=(OSError,))
         if number is signal.SIGTERM:
             try:
                 self._process.wait(STOP_S)
@@ -161,6 +164,14 @@ class LocalRunner(Runner):
                 os.killpg(self._process.pid, signal.SIGKILL)
                 self._process.wait()
                 raise
+
+    def _stands_still(self) -> bool:
+        threads = Path(f"/proc/{self.pid}/task")
+        if not threads.is_dir():
+            return _stat_of(self.pid).startswith("T")
+        # The state comes after the name, which stands in parentheses and may hold any others.
+        states = [stat.read_text().rpartition(") ")[2][:1] for stat in threads.glob("*/stat")]
+        return set(states) <= {"T", "Z", "X"}
 
     @staticmethod
     def _kill(process: "subprocess.Popen[bytes]") -> None:
@@ -207,11 +218,15 @@ def _children(parent: int) -> list[int]:
 
 def _is_alive(pid: int) -> bool:
     """Whether a process runs; one that only waits for its parent's look does not."""
+    state = _stat_of(pid)
+    return bool(state) and not state.startswith("Z")
+
+
+def _stat_of(pid: int) -> str:
     listed = subprocess.run(
         ["ps", "-o", "stat=", "-p", str(pid)], check=False, capture_output=True, text=True
     )
-    state = listed.stdout.strip()
-    return bool(state) and not state.startswith("Z")
+    return listed.stdout.strip()
 
 
 def _account(user: str | None) -> pwd.struct_passwd | None:

@@ -19,7 +19,9 @@ from belog.schemas.errors import (
     Closed,
     Conflict,
     Forbidden,
+    Gone,
     IndexConflict,
+    LogTruncated,
     Overloaded,
     ReplicaRefused,
     Unavailable,
@@ -28,8 +30,10 @@ from belog.schemas.filters import EventFilter, Terms
 from belog.service import feed as feed_module
 from belog.service.access import Access, Grant, Role
 from belog.service.instance import Instance, InstanceSettings
+from belog.service.snapshots import take_snapshot
 from belog.sink.run import run_sink
 from belog.storage import Receipt, open_log
+from belog.storage.snapshots import SnapshotStore
 from tests.examples import event
 from tests.servers import eventually
 
@@ -340,5 +344,60 @@ def test_a_start_goes_on_from_the_snapshot_that_was_taken_on_the_way(tmp_path: P
             assert (end.next_idx, end.root) == (102, root)
             row = instance.queries.tables.get(PartitionRow, "data://x/99").value
             assert row is not None
+
+    run(test)
+
+
+def test_a_cursor_that_the_log_has_not_come_to_is_refused(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with opened(tmp_path) as instance:
+            await instance.append(GRANT, [asked(1)])
+            end = instance.end().next_idx
+            for wait_s in (0, 0.01):
+                page = await instance.feed.page(end, limit=1, wait_s=wait_s)
+                assert (page.events, page.next_idx) == ((), end)
+                with pytest.raises(LogTruncated, match=f"ends at {end}, the cursor is at 99"):
+                    await instance.feed.page(99, limit=1, wait_s=wait_s)
+
+    run(test)
+
+
+def test_those_who_wait_get_an_error_of_their_own(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with opened(tmp_path) as instance:
+            end = instance.feed.end
+            pages = [
+                asyncio.create_task(instance.feed.page(end, limit=1, wait_s=60)) for _ in range(3)
+            ]
+            await waiting(instance, 3)
+            instance.stop()
+            errors = await asyncio.gather(*pages, return_exceptions=True)
+            assert [type(error) for error in errors] == [Closed] * 3
+            assert len(set(map(id, errors))) == 3
+
+    run(test)
+
+
+def test_a_vacuumed_log_gives_nothing_out_that_was_removed_and_can_be_served_again(
+    tmp_path: Path,
+) -> None:
+    folder = SnapshotStore(tmp_path / "snapshots")
+
+    async def test() -> None:
+        async with opened(tmp_path) as instance:
+            removed = event("v1.partition.observed", "a", n=1)
+            kept = event("v1.partition.observed", "a", n=2)
+            await instance.append(GRANT, [removed, kept])
+            take_snapshot(instance.log, folder)
+            before = instance.queries.clock() + 10**9
+            assert instance.log.vacuum(before, dry_run=False, snapshots=folder).removed
+            await instance.feed.wait_for(instance.end().next_idx - 1, 10)
+            with pytest.raises(Gone):
+                await instance.feed.page(0, limit=10)
+        # Nobody names the folder: the log does.
+        async with opened(tmp_path) as instance:
+            row = instance.queries.tables.get(PartitionRow, "a").value
+            assert row is not None
+            assert row.state == "available"
 
     run(test)

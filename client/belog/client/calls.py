@@ -92,13 +92,21 @@ _FILTER_NAMES: Final = {
 _FILTER_TIMES: Final = ("created_from", "created_to", "occurred_from", "occurred_to")
 
 
+def _quoted(segment: str) -> str:
+    """Return a name as one segment; dots alone would be taken for the way up (RFC 3986, 5.2.4)."""
+    quoted = quote(segment, safe="")
+    return quoted.replace(".", "%2E") if segment in {".", ".."} else quoted
+
+
 def path_of(*segments: str, query: Sequence[tuple[str, object]] = ()) -> str:
     """Return a path of percent-encoded segments.
 
     >>> path_of("partitions", "s3://a/b c", query=[("min_index", 3)])
     '/partitions/s3%3A%2F%2Fa%2Fb%20c?min_index=3'
+    >>> path_of("partitions", "..", "request")
+    '/partitions/%2E%2E/request'
     """
-    path = "".join(f"/{quote(segment, safe='')}" for segment in segments)
+    path = "".join(f"/{_quoted(segment)}" for segment in segments)
     return f"{path}?{urlencode(query)}" if query else path
 
 
@@ -230,6 +238,10 @@ def page(
     """Read a page; see `belog.client.Client.events`."""
     request = _page_request(session, cursor, wanted, limit=limit, wait_s=wait_s)
     done = yield from exchange(session, request)
+    log_id = done.response.headers.get(LOG_ID_HEADER)
+    if log_id is not None and cursor.log_id not in {None, UUID(log_id)}:
+        # Of another log every cursor is wrong; what its service says of this one means nothing.
+        raise other_log(session, cursor, UUID(log_id))
     raise_refusal(session, done.response)
     return (yield from checked_page(session, checked, cursor, done.response))
 
@@ -290,6 +302,12 @@ def _place(cursor: Cursor, response: Response) -> tuple[str, UUID | None, int]:
     return response.headers.get(PROCESS_HEADER, ""), cursor.log_id, cursor.next_idx
 
 
+def other_log(session: Session, cursor: Cursor, log_id: UUID) -> LogReplaced:
+    """Return the error of a cursor that belongs to another log than the one that is served."""
+    msg = f"the cursor belongs to log {cursor.log_id}, {session.url} serves {log_id}"
+    return LogReplaced(msg, index=cursor.next_idx, hint="was it made anew, or is the URL wrong?")
+
+
 def check_cursor(session: Session, cursor: Cursor) -> Steps[Cursor]:
     """Return a cursor with its log, after a look whether that is the log that it belongs to.
 
@@ -300,8 +318,7 @@ def check_cursor(session: Session, cursor: Cursor) -> Steps[Cursor]:
     there = yield from status(session)
     log_id = UUID(there.log_id)
     if cursor.log_id is not None and cursor.log_id != log_id:
-        msg = f"the cursor belongs to log {cursor.log_id}, {session.url} serves {log_id}"
-        raise LogReplaced(msg, index=cursor.next_idx, hint="was it made anew, or is the URL wrong?")
+        raise other_log(session, cursor, log_id)
     if there.next_idx < cursor.next_idx:
         msg = f"the log ends at {there.next_idx}, the cursor is at {cursor.next_idx}"
         hint = "was it restored from an older backup? what was read since is not in it"

@@ -407,6 +407,7 @@ _STATUS: Final[dict[type[BelogError], Status]] = {
     Overloaded: Status(503, "RESOURCE_EXHAUSTED", 5),
     Unavailable: Status(503, "UNAVAILABLE", 5),
     Closed: Status(503, "UNAVAILABLE", 5),
+    WrongLog: Status(409, "FAILED_PRECONDITION", 1),
     Unauthenticated: Status(401, "UNAUTHENTICATED", 1),
     Forbidden: Status(403, "PERMISSION_DENIED", 1),
     NotFound: Status(404, "NOT_FOUND", 4),

@@ -1,11 +1,13 @@
-"""Where a service may be bound. Pure."""
+"""Where a service may be bound, and whom it may ask. Pure."""
 
 from ipaddress import ip_address
+from urllib.parse import urlsplit
 
-from belog.schemas.errors import InvalidConfiguration
-from belog.service.configuration import ServerSection
+from belog.schemas.errors import BelogError, InvalidConfiguration
+from belog.schemas.filters import EventFilter, Matcher
+from belog.service.configuration import FederationSection, ServerSection
 
-__all__ = ["check_binding", "is_this_machine"]
+__all__ = ["check_binding", "check_upstreams", "is_this_machine"]
 
 
 def is_this_machine(host: str) -> bool:
@@ -52,3 +54,21 @@ def check_binding(server: ServerSection, *, is_open: bool) -> str | None:
     raise InvalidConfiguration(
         msg, hint="configure access.tokens_file (belog token create), or set server.allow_open"
     )
+
+
+def check_upstreams(section: FederationSection) -> None:
+    """Refuse instances that cannot be asked; opens nothing.
+
+    Raises:
+        InvalidConfiguration: A URL or a pattern is malformed; names the upstream.
+    """
+    for name, one in section.upstreams.items():
+        parts = urlsplit(one.url)
+        if parts.scheme not in {"http", "https"} or not parts.hostname:
+            msg = f"federation.upstreams.{name}.url is no URL of a service"
+            raise InvalidConfiguration(msg, hint="such as http://host:8000")
+        try:
+            Matcher(EventFilter(partition_patterns=one.patterns))
+        except BelogError as error:
+            msg = f"federation.upstreams.{name}.patterns: {error.message}"
+            raise InvalidConfiguration(msg) from error

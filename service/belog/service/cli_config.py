@@ -13,7 +13,7 @@ import typer
 
 from belog.service import options
 from belog.service.access import TOKEN_CHARS_MAX, Access, RoleName, TokenEntry, hash_token
-from belog.service.binding import check_binding
+from belog.service.binding import check_binding, check_upstreams
 from belog.service.configuration import ClientSection, Configuration, UpstreamSection
 from belog.service.configuration_files import read_configuration
 from belog.service.configuration_merge import ENV_PREFIX, settings_of
@@ -153,6 +153,7 @@ def _notes(found: Configuration) -> Iterator[str]:
     for caller in callers:
         read_token(caller.token, caller.token_file)
         client_context(ca_file=caller.ca_file, cert_file=caller.cert_file, key_file=caller.key_file)
+    check_upstreams(found.federation)
     told = check_binding(found.server, is_open=access_of(found.access).is_open)
     if told is not None:
         yield told

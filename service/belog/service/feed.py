@@ -11,15 +11,17 @@ import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from copy import copy
 from functools import partial
 from typing import Final, cast
 
 from msgspec import Struct
 
 from belog.schemas.envelope import StoredEvent
-from belog.schemas.errors import BelogError, Closed, Overloaded
+from belog.schemas.errors import BelogError, Closed, LogTruncated, Overloaded
 from belog.schemas.filters import ALL, EventFilter, Matcher, Terms, terms_of
 from belog.service.bridge import Calls
+from belog.storage.horizon import VACUUMED
 from belog.storage.interface import FOLLOW_WAIT_S, EventLog, EventPage
 
 __all__ = [
@@ -126,6 +128,7 @@ class Feed:
         *,
         start_idx: int,
         run_terms: RunTerms,
+        has_positions: bool = True,
         read_next: Callable[[int], EventPage] | None = None,
         on_error: Callable[[BelogError], None] | None = None,
     ) -> None:
@@ -136,6 +139,7 @@ class Feed:
             calls: Where reads of the log run.
             start_idx: First index that the feed looks at; who wants earlier ones reads the log.
             run_terms: Looks up job runs that began before.
+            has_positions: Whether an index is a position of the log; in a replica it is not.
             read_next: Reads the page that begins at an index, in the feed's thread; None to read
                 the log. What it does beside is done before anybody is woken.
             on_error: Called in the feed's thread with each error that it waits out or ends by.
@@ -146,6 +150,7 @@ class Feed:
         self._log = log
         self._calls = calls
         self._run_terms = run_terms
+        self._has_positions = has_positions
         self._read = read_next or partial(log.read, limit=FEED_PAGE_EVENTS)
         self._page: EventPage | None = None
         self._on_error = on_error
@@ -195,6 +200,8 @@ class Feed:
         cursor = since_idx
         while cursor < self._kept_since or cursor > self.end:
             page = await self._calls.run(self._log.read, cursor, wanted, limit)
+            if cursor > self.end and not page.events:
+                await self._calls.run(self._check_reached, cursor)
             if page.events or page.has_more or not wait_s:
                 return page
             cursor = page.next_idx
@@ -249,6 +256,14 @@ class Feed:
             await self._wait(self.end, matcher, left)
         return self.end > index
 
+    def _check_reached(self, cursor: int) -> None:
+        """Refuse a cursor that the log has not come to; it is of another one, or of one cut off."""
+        end = self._log.next_position()
+        if cursor > end and self._has_positions:
+            msg = f"the log ends at {end}, the cursor is at {cursor}"
+            hint = "is it the cursor of another log? was this one restored from an older backup?"
+            raise LogTruncated(msg, log=self._log.name, index=end, hint=hint)
+
     def _from_kept(self, cursor: int, matcher: Matcher, limit: int) -> EventPage:
         events: list[StoredEvent] = []
         # From the newest backwards to the cursor: who keeps up is answered in a few steps.
@@ -268,7 +283,8 @@ class Feed:
     async def _wait(self, seen_idx: int, matcher: Matcher, wait_s: float) -> int | None:
         """Wait for a match at or after `seen_idx`; return its index, None when time is over."""
         if self.error is not None:
-            raise self.error
+            # One of his own: what is raised gathers where it came by.
+            raise copy(self.error)
         if self._waiters >= WAITERS_MAX:
             msg = f"{self._waiters} wait for events already"
             raise Overloaded(msg, hint="ask again later, or without waiting")
@@ -297,6 +313,10 @@ class Feed:
             self._kept.append(entry)
             self._kept_bytes += len(entry.stored.event.payload)
             self._wake(entry)
+            if entry.stored.event.event_type == VACUUMED:
+                # What was removed must not be given out from here.
+                self._kept.clear()
+                self._kept_bytes, self._kept_since = 0, entry.stored.index + 1
         self.end = end
         while len(self._kept) > KEPT_EVENTS_MAX or self._kept_bytes > KEPT_BYTES_MAX:
             gone = self._kept.popleft()
@@ -322,7 +342,7 @@ class Feed:
         for standing in list(self._register.values()):
             for waiter in standing:
                 if not waiter.future.done():
-                    waiter.future.set_exception(error)
+                    waiter.future.set_exception(copy(error))
 
     # --- the follower's side, in its thread
 

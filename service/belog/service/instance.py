@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack, ExitStack
 from typing import Final, Self
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from belog.processors.factory import open_tables as reader_of
 from belog.processors.memory_tables import MemoryTables
@@ -20,7 +21,7 @@ from belog.processors.tables import TableReader
 from belog.producers import Producer
 from belog.query import QueryEngine, Refusals, Repositories
 from belog.schemas.envelope import Event
-from belog.schemas.errors import BelogError, NotFound, ReplicaRefused, Unavailable
+from belog.schemas.errors import BelogError, Gone, NotFound, ReplicaRefused, Unavailable
 from belog.schemas.filters import Terms
 from belog.schemas.fold import Fold
 from belog.service.access import Grant
@@ -28,7 +29,7 @@ from belog.service.bridge import AppendQueue, Calls
 from belog.service.feed import FEED_PAGE_EVENTS, Feed
 from belog.service.observer import AppendTiming, Observer, component_of
 from belog.service.opening import ahead_of, attach_snapshots, await_tables
-from belog.service.snapshots import snapshot_taken
+from belog.service.snapshots import folder_of, snapshot_taken
 from belog.service.upstreams import Upstreams
 from belog.storage import EventLog, LogIdentity, open_log
 from belog.storage.interface import EventPage, LogEnd, Receipt
@@ -155,7 +156,7 @@ class Instance:
         self.calls = Calls()
         self._stack.callback(self.calls.close)
         try:
-            opened = await asyncio.to_thread(self._open)
+            opened = await asyncio.to_thread(self._open_anyhow)
             self._stack.callback(opened.close)
             if self.producer is not None:
                 self._appends = AppendQueue(self.producer, self.observer)
@@ -164,6 +165,7 @@ class Instance:
                 self.calls,
                 start_idx=self._start_idx,
                 run_terms=self._run_terms,
+                has_positions=not self.identity.is_replica,
                 read_next=None if self._embedded is None else self._read_on,
                 on_error=self._failed,
             )
@@ -186,6 +188,18 @@ class Instance:
         """Answer all who wait, so that servers can end; appends still go through. Idempotent."""
         self._stopping = True
         self.feed.stop()
+
+    def _open_anyhow(self) -> ExitStack:
+        """Open; a vacuumed log from the snapshot that it names, where no folder is configured."""
+        try:
+            return self._open()
+        except Gone as error:
+            folder = folder_of(error.snapshot)
+            if self.settings.snapshots is not None or folder is None:
+                raise
+            LOGGER.warning("the log was vacuumed: beginning with a snapshot in %s", folder)
+            self.settings = replace(self.settings, snapshots=folder, snapshot_every_events=None)
+            return self._open()
 
     def _open(self) -> ExitStack:
         """Open what blocks; return what closes it, in order."""

@@ -12,7 +12,12 @@ from belog.processors.replay import Until
 from belog.processors.rows import BuildRow, JobRunRow, R, TaskRow, task_key
 from belog.processors.tables import PAGE_ROWS_MAX, TableReader
 from belog.producers import Producer
-from belog.producers.coordination import Available, request_partition, wait_until_made
+from belog.producers.coordination import (
+    Available,
+    Delegated,
+    request_partition,
+    wait_until_made,
+)
 from belog.producers.ids import random_uuid
 from belog.query import AuditQuery, Cancelled, Repositories
 from belog.query.answers import Activity, Answer, AuditEntry, Explanation, Graph, JobMetrics
@@ -145,7 +150,7 @@ class LogSource:
                 received = BuildReceived(requested_partitions=[ref], client_id=asked_by)
                 producer.append(received, build_id)
             maker, state, index = answer.build_request_id, None, answer.index
-            if asking.timeout_s:
+            if asking.timeout_s and isinstance(answer, Delegated):
                 after = wait_until_made(producer, ref, timeout_s=asking.timeout_s)
                 ended = None if after is None else (after.state, after.index)
                 state, index = end_of_attempt(ref, ended, asking.timeout_s, log=opened.name)

@@ -84,9 +84,15 @@ async def request(
     upstreams = instance.upstreams
     upstream = None if upstreams is None else upstreams.owner_of(ref)
     if upstream is not None:
-        return await upstream.request(
-            ref, client_id, allow_delegation=allow_delegation, timeout_s=timeout_s
-        )
+        try:
+            return await upstream.request(
+                ref, client_id, allow_delegation=allow_delegation, timeout_s=timeout_s
+            )
+        except BelogError as error:
+            # Its message names another service's URL; who asked here knows only this one.
+            asked = f"the upstream {upstream.name} was asked, which owns this partition"
+            error.hint = f"{asked}: {error.hint}" if error.hint else asked
+            raise
     asking = _Asking(instance, grant, ref, client_id or grant.actor, build_request_id)
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout_s

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import Final, Self, Unpack, cast
 from uuid import uuid4
 
-from belog.client import Available, Client
+from belog.client import Available, Client, Delegated
 from belog.client.making import EventOptions
 from belog.client.settings import ClientOptions
 from belog.processors.indexes import Order, Where
@@ -202,7 +202,7 @@ class ServiceSource:
         if isinstance(answer, Available):
             return Asked(answer=name, ref=ref, index=answer.index)
         maker, state, index = answer.build_request_id, None, answer.index
-        if asking.timeout_s:
+        if asking.timeout_s and isinstance(answer, Delegated):
             ended = self._end(ref, asking.timeout_s)
             state, index = end_of_attempt(ref, ended, asking.timeout_s, log=self._url)
         return Asked(answer=name, ref=ref, build_request_id=maker, index=index, state=state)

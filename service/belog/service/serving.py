@@ -4,7 +4,7 @@ import asyncio
 import gc
 from collections.abc import Awaitable, Callable
 
-from belog.service.binding import check_binding
+from belog.service.binding import check_binding, check_upstreams
 from belog.service.configuration import Configuration
 from belog.service.dashboard import PAGES, page_handler
 from belog.service.federation import federated
@@ -55,6 +55,8 @@ def serve_configured(configuration: Configuration, *, say: Callable[[str], None]
     tls = server_context(configuration.tls)
     server = configuration.server
     where = HttpListener(host=server.host, port=server.port, tls=tls)
+    # Before a log is made for a service that cannot run.
+    check_upstreams(configuration.federation)
 
     async def main(stop: asyncio.Event) -> None:
         listening = listen(where)

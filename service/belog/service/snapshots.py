@@ -1,6 +1,7 @@
 """Taking snapshots and starting from them, as commands and workers want it."""
 
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from belog.processors.memory_tables import MemoryTables
 from belog.processors.replay import WHOLE_LOG, OnProgress, Until, replay_into
@@ -23,6 +24,7 @@ __all__ = [
     "announce_snapshot",
     "base_of",
     "fold_from",
+    "folder_of",
     "identity_of",
     "snapshot_named",
     "snapshot_taken",
@@ -181,6 +183,13 @@ def announce_snapshot(
             fold = reader.fold(keeps_root=False)
     with Producer(log, actor=actor, fold=fold) as producer:
         return producer.append(snapshot_taken(taken), str(taken.file.log_id)).index
+
+
+def folder_of(location: str) -> str | None:
+    """Return the folder of a snapshot that a log names, None where it is not on this machine."""
+    parts = urlsplit(location)
+    path = Path(unquote(parts.path))
+    return str(path.parent) if parts.scheme == "file" and path.is_file() else None
 
 
 def snapshot_taken(taken: TakenSnapshot) -> SnapshotTaken:

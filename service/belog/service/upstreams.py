@@ -49,6 +49,11 @@ Requested = Available | Delegated | Building
 class Upstream(Protocol):
     """Another instance, which owns some partitions."""
 
+    @property
+    def name(self) -> str:
+        """How the configuration calls it."""
+        ...
+
     async def request(
         self, ref: str, client_id: str, *, allow_delegation: bool, timeout_s: float
     ) -> Available | Delegated:

@@ -11,6 +11,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from belog.processors.rows import TaskRow, task_key
 from belog.schemas.errors import (
     BelogError,
+    Closed,
     Forbidden,
     InvalidInput,
     LimitExceeded,
@@ -68,7 +69,7 @@ class Endpoint:
         except BelogError as error:
             bind(error=error)
             answer = problem(error)
-            if answer.status >= 500 and not error.retriable:
+            if answer.status == INTERNAL.status and not isinstance(error, Closed):
                 LOGGER.exception("%s %s failed", scope["method"], call.entry.path)
         except Exception:
             LOGGER.exception("%s %s failed", scope["method"], call.entry.path)

@@ -230,14 +230,16 @@ def test_a_broker_with_an_older_data_directory(site: Site) -> None:
         with pytest.raises(LogTruncated) as caught:
             retried(producer, 5)
         assert str(caught.value) == lost
-    assert site.until_worker_ended() == f"error: {lost}"
-    # It does not go on by itself: a person decides what becomes of the events that were lost.
-    site.worker.start()
-    assert site.until_worker_ended() == (
+    ahead = (
         f"error: the log ends at {kept}, the tables are at {kept + 3} (log {site.log_uri}, index"
         f" {kept + 3}) — acknowledged events were lost: find them, or rebuild the tables"
         " (belog replay)"
     )
+    # Which it says depends on whether it had asked the broker for the end that was lost.
+    assert site.until_worker_ended() in {f"error: {lost}", ahead}
+    # It does not go on by itself: a person decides what becomes of the events that were lost.
+    site.worker.start()
+    assert site.until_worker_ended() == ahead
     site.told("replay").ok()
     site.work()
 

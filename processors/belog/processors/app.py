@@ -31,7 +31,7 @@ from belog.processors.log_lines import Outage, log_event
 from belog.processors.redis_client import parse_redis_uri
 from belog.processors.redis_tables import from_uri
 from belog.processors.replay import TableFollower
-from belog.processors.tables import TableReader
+from belog.processors.tables import TableReader, lost_end
 from belog.processors.worker import (
     CHECK_S,
     TAIL_WAIT_S,
@@ -268,6 +268,9 @@ class _FaustTail:
                 outage.lasts(error)
                 continue
             outage.is_over()
+            if status.position > end:
+                # Also where nothing here had heard of the end that was lost.
+                raise lost_end(self._context.log, end, status)
             dog.look(status, end)
 
 

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from belog.processors.memory_tables import MemoryTables
 from belog.processors.table_fold import Change, Checkpoint, TableFold
-from belog.processors.tables import Stale, TablesStatus
+from belog.processors.tables import Stale, TablesStatus, lost_end
 from belog.schemas.envelope import HEADER_BYTES, decode_event
 from belog.schemas.errors import Corrupt, Diverged, LogReplaced, LogTruncated, Overloaded
 from belog.schemas.fold import Fold, Record
@@ -342,9 +342,7 @@ class TableFollower:
         status = self._writer.start(str(self.log_id))
         end_position = self._log.next_position()
         if status.position > end_position:
-            msg = f"the log ends at {end_position}, the tables are at {status.position}"
-            hint = "acknowledged events were lost: find them, or rebuild the tables (belog replay)"
-            raise LogTruncated(msg, log=self._log.name, index=status.applied, hint=hint)
+            raise lost_end(self._log, end_position, status)
         self._from = Checkpoint(status.position, status.applied)
         self._unproved = status if status.position else None
         return status

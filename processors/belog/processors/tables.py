@@ -9,7 +9,8 @@ from msgspec import Struct
 
 from belog.processors.indexes import ANY, Order, Where, encode_cursor, matches
 from belog.processors.rows import R, RowKind, SystemRow
-from belog.schemas.errors import InvalidFilter, LimitExceeded
+from belog.schemas.errors import InvalidFilter, LimitExceeded, LogTruncated
+from belog.storage.interface import EventLog
 
 __all__ = [
     "GET_ROWS_MAX",
@@ -24,6 +25,7 @@ __all__ = [
     "Stale",
     "TableReader",
     "TablesStatus",
+    "lost_end",
 ]
 
 GET_ROWS_MAX: Final = 10_000
@@ -93,6 +95,19 @@ class Stale(Struct, frozen=True):
 
     status: TablesStatus
     """Where they are."""
+
+
+def lost_end(log: EventLog, end_position: int, status: TablesStatus) -> LogTruncated:
+    """Return the error of tables that know events which their log has lost.
+
+    Args:
+        log: The log.
+        end_position: Where it ends, asked after the tables.
+        status: How far they are.
+    """
+    msg = f"the log ends at {end_position}, the tables are at {status.position}"
+    hint = "acknowledged events were lost: find them, or rebuild the tables (belog replay)"
+    return LogTruncated(msg, log=log.name, index=status.applied, hint=hint)
 
 
 class TableReader(ABC):

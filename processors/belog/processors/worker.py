@@ -24,8 +24,8 @@ from belog.processors.log_lines import PROGRESS_LOG_S, Outage, log_event
 from belog.processors.periodic import SNAPSHOT_EVERY_EVENTS, LoadTables, SnapshotBeginning
 from belog.processors.replay import OnProgress, Progress, Stop, TableFollower
 from belog.processors.snapshots import TakenSnapshot
-from belog.processors.tables import TableReader, TablesStatus
-from belog.schemas.errors import BelogError, Diverged, InvalidUri, LogTruncated, Unavailable
+from belog.processors.tables import TableReader, TablesStatus, lost_end
+from belog.schemas.errors import BelogError, Diverged, InvalidUri, Unavailable
 from belog.storage.factory import open_log
 from belog.storage.interface import EventLog, LogIdentity
 from belog.storage.opening import await_log, open_existing
@@ -112,9 +112,7 @@ def worker_status(log: EventLog, tables: TableReader) -> WorkerStatus:
     end_position = log.next_position()
     is_same_log = status.log_id == str(identity.log_id)
     if is_same_log and status.position > end_position:
-        msg = f"the log ends at {end_position}, the tables are at {status.position}"
-        hint = "acknowledged events were lost: find them, or rebuild the tables (belog replay)"
-        raise LogTruncated(msg, log=log.name, index=status.applied, hint=hint)
+        raise lost_end(log, end_position, status)
     return WorkerStatus(
         log_id=str(identity.log_id),
         end_position=end_position,

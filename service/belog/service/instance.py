@@ -28,7 +28,7 @@ from belog.service.access import Grant
 from belog.service.bridge import AppendQueue, Calls
 from belog.service.feed import FEED_PAGE_EVENTS, Feed
 from belog.service.observer import AppendTiming, Observer, component_of
-from belog.service.opening import ahead_of, attach_snapshots, await_tables
+from belog.service.opening import ahead_of, attach_snapshots, await_tables, for_many
 from belog.service.snapshots import folder_of, snapshot_taken
 from belog.service.upstreams import Upstreams
 from belog.storage import EventLog, LogIdentity, open_log
@@ -205,7 +205,7 @@ class Instance:
         """Open what blocks; return what closes it, in order."""
         settings = self.settings
         with ExitStack() as stack:
-            self.log = stack.enter_context(open_log(settings.log_uri))
+            self.log = stack.enter_context(open_log(for_many(settings.log_uri)))
             found = self.log.identify()
             if found is None:
                 self.identity = self.log.initialize(instance=settings.instance)

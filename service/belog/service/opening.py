@@ -5,6 +5,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from functools import partial
 from typing import Final
+from urllib.parse import parse_qs, urlsplit
 
 from belog.processors.factory import open_tables as reader_of
 from belog.processors.replay import WHOLE_LOG, Until, replay_into
@@ -23,6 +24,7 @@ __all__ = [
     "await_tables",
     "check_same_log",
     "existing_log",
+    "for_many",
     "open_tables",
     "writable_log",
 ]
@@ -31,6 +33,10 @@ __all__ = [
 TABLES_WAIT_S: Final = 15.0
 """How long a start waits for a worker's first tables, seconds: they are often started together, and
 a worker joins its group within some seconds."""
+
+SERVICE_LINGER_MS: Final = 1
+"""How long a Kafka client of a service waits for a batch to fill, milliseconds. A hundred clients'
+appends then share requests, which costs broker and service a third less for each (measured)."""
 
 TABLES_PAUSE_S: Final = 0.1
 """Between two looks meanwhile, seconds."""
@@ -132,6 +138,23 @@ def check_same_log(tables: TableReader, log: EventLog) -> None:
     # Asked after the tables: in the other order quick tables would look as if they were ahead.
     if identity is not None and (end := log.next_position()) < status.position:
         raise ahead_of(log, end, status.position)
+
+
+def for_many(log_uri: str) -> str:
+    """Return the URI by which a service opens a log that many append to at once.
+
+    >>> for_many("kafka://host:9092/builds")
+    'kafka://host:9092/builds?linger.ms=1'
+    >>> for_many("kafka://host:9092/builds?linger.ms=0")
+    'kafka://host:9092/builds?linger.ms=0'
+    >>> for_many("sqlite:///builds.db")
+    'sqlite:///builds.db'
+    """
+    parts = urlsplit(log_uri)
+    if parts.scheme != "kafka" or "linger.ms" in parse_qs(parts.query):
+        return log_uri
+    setting = f"linger.ms={SERVICE_LINGER_MS}"
+    return f"{log_uri}{'&' if parts.query else '?'}{setting}"
 
 
 def await_tables(tables: TableReader, log: EventLog) -> None:

@@ -175,7 +175,9 @@ def test_the_newest_snapshot_has_its_time(tmp_path: Path) -> None:
                 await service.instance.append(GRANT, [asked(n, f"p{n}")])
             await service.instance.reach(3, 10)
             page: Samples = {}
-            while not page.get(("belog_snapshot_next_index", frozenset())):
+            taken = ("belog_snapshots_total", frozenset({("outcome", "taken")}))
+            # Counted a moment after the file is there.
+            while not page.get(("belog_snapshot_next_index", frozenset())) or not page.get(taken):
                 page = samples_of((await service.http.get("/metrics")).text)
         assert value(none, "belog_snapshot_timestamp_seconds") == 0
         (file,) = folder.iterdir()

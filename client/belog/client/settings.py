@@ -69,7 +69,7 @@ def settings_of(url: str, options: ClientOptions) -> ClientSettings:
     parts = urlsplit(url)
     if parts.scheme not in {"http", "https"} or not parts.hostname:
         msg = "a service has a URL such as http://host:8000"
-        raise InvalidUri(msg, hint="a log's own URI is for belog.storage.open_log")
+        raise InvalidUri(msg, hint="a log itself is opened by its own URI, with --log or open_log")
     if parts.username is not None or parts.query or parts.fragment:
         msg = f"the URL of a service has no user, query or fragment: {parts.hostname}"
         raise InvalidUri(msg, hint="give the token by its own name")

@@ -30,6 +30,7 @@ from belog.schemas.payload import JsonValue
 from belog.schemas.receipts import EventPage, Receipt
 from belog.service import wire_values as values
 from belog.service.sources import Asked, Asking, InState, Standing, end_of_attempt
+from belog.service.terminal import note
 from belog.storage.interface import Statistics
 from belog.v1 import catalog_pb2, http_pb2
 
@@ -41,6 +42,10 @@ PAGE_EVENTS: Final = 1_000
 WAIT_SLICE_S: Final = 25.0
 """Longest wait of one request, seconds: below the half minute after which some proxies cut idle
 connections off."""
+
+RETRY_S: Final = 8.0
+"""How long a command goes on while the service is away, seconds: a restart fits, and who has
+mistyped the URL hears of it soon."""
 
 _PATHS: Final[Mapping[type[object], str]] = {
     PartitionRow: "partitions",
@@ -62,6 +67,7 @@ class ServiceSource:
         """
         self._url = url
         self._options = options
+        options = ClientOptions(retry_s=RETRY_S) | options
         self._service = Client(url, **options)
 
     def __enter__(self) -> Self:
@@ -127,7 +133,15 @@ class ServiceSource:
 
     def follow(self, since: int, wanted: EventFilter) -> Iterator[StoredEvent]:
         """See `Source.follow`; goes on over restarts and outages of the service."""
-        for stored, _ in self._service.follow(since, wanted):
+        told = ""
+
+        def on_trouble(error: BelogError) -> None:
+            nonlocal told
+            if error.message != told:
+                told = error.message
+                note(f"waiting: {error}")
+
+        for stored, _ in self._service.follow(since, wanted, on_trouble=on_trouble):
             yield stored
 
     # --- partitions

@@ -195,7 +195,7 @@ async def by_stream(
         )
         async with stream as answer:
             assert answer.status_code == 200
-            async for identity, data in server_sent(answer):
+            async for identity, data in server_sent(answer, cursor):
                 seen += indices(data)
                 cursor = identity
                 messages -= 1
@@ -205,15 +205,17 @@ async def by_stream(
 
 
 def indices(data: str) -> Sequence[int]:
+    if not data:
+        return []
     found = json.loads(data)
     return [int(e["index"]) for e in found.get("events", [found] if "index" in found else [])]
 
 
-async def server_sent(answer: httpx.Response) -> AsyncIterator[tuple[str, str]]:
-    """The messages of a stream (WHATWG, server-sent events): id and data."""
-    identity, data = "", ""
+async def server_sent(answer: httpx.Response, identity: str) -> AsyncIterator[tuple[str, str]]:
+    """The blocks of a stream (WHATWG, server-sent events): id and data; a heartbeat has none."""
+    data = ""
     async for line in answer.aiter_lines():
-        if not line and data:
+        if not line:
             yield identity, data
             data = ""
         elif line.startswith("id:"):

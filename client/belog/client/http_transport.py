@@ -89,6 +89,9 @@ def _lost(error: httpx.HTTPError | httpx.InvalidURL) -> Lost:
 _TOO_LARGE: Final = Lost(was_sent=True, reason=f"the answer is over {ANSWER_BYTES_MAX} bytes")
 
 
+_CLOSED: Final = Lost(was_sent=True, reason="the client was closed")
+
+
 class Transport:
     """Sends requests and waits. Thread-safe."""
 
@@ -115,6 +118,10 @@ class Transport:
                 return _response(response, chunks)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             return _lost(error)
+        except Exception:  # whatever a connection that is closed under a request leads to
+            if not self._http.is_closed:
+                raise
+            return _CLOSED
 
     def close(self) -> None:
         """Close all connections. Idempotent."""
@@ -143,6 +150,10 @@ class AsyncTransport:
                 return _response(response, chunks)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             return _lost(error)
+        except Exception:  # whatever a connection that is closed under a request leads to
+            if not self._http.is_closed:
+                raise
+            return _CLOSED
 
     async def close(self) -> None:
         """Close all connections. Idempotent."""

@@ -10,6 +10,7 @@ import pytest
 
 from belog.processors.rows import Attempt, BuildRow, PartitionRow
 from belog.schemas.avro_structs import StructCodec
+from belog.schemas.envelope import parse_avro_schema
 from belog.schemas.errors import Corrupt
 from belog.schemas.limits import EVENT_BYTES_MAX
 from belog.sink.changes import BuildChange, PartitionChange, encoded
@@ -67,6 +68,13 @@ def test_a_change_too_large_for_a_topic_leaves_out_what_was_before() -> None:
     assert read["before"] is None
     assert read["before_left_out"]
     assert not StructCodec(BuildChange).decode(encoded(change(10))[1])["before_left_out"]
+
+
+def test_the_header_is_the_one_of_every_other_avro_record_here() -> None:
+    codec = StructCodec(BuildChange)
+    header = parse_avro_schema(json.dumps(codec.schema), 1).header
+    assert header[:2] == b"\xc3\x01"
+    assert codec.encode(change(1)).startswith(header)
 
 
 def test_foreign_bytes_are_refused() -> None:

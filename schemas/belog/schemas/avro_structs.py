@@ -13,16 +13,14 @@ from typing import Any, Final, Literal, Union, cast, get_args, get_origin, get_t
 
 import fastavro
 import msgspec
-from fastavro.schema import fingerprint, to_parsing_canonical_form
 from msgspec import NODEFAULT, Struct
 
+from belog.schemas.envelope import single_object_header
 from belog.schemas.errors import Corrupt
 
 __all__ = ["NAMESPACE", "StructCodec"]
 
 NAMESPACE: Final = "belog"
-_MARK: Final = b"\xc3\x01"
-_HEADER_BYTES: Final = 10
 _PLAIN: Final[Mapping[object, str]] = {
     str: "string",
     int: "long",
@@ -51,9 +49,8 @@ class StructCodec:
         """
         self._kind = kind
         self.schema = _record(kind, set())
-        self._parsed = fastavro.parse_schema(cast("dict[str, Any]", self.schema))
-        canonical = to_parsing_canonical_form(cast("dict[str, Any]", self.schema))
-        self._header = _MARK + bytes.fromhex(fingerprint(canonical, "CRC-64-AVRO"))
+        self._parsed = fastavro.parse_schema(self.schema)
+        self._header = single_object_header(self.schema)
 
     def encode(self, value: Struct) -> bytes:
         """Return a value as an Avro single object."""
@@ -69,10 +66,10 @@ class StructCodec:
         Raises:
             Corrupt: It is no single object of this schema.
         """
-        if data[:_HEADER_BYTES] != self._header:
+        if not data.startswith(self._header):
             msg = f"this is no {self._kind.__name__} as this software writes it"
             raise Corrupt(msg)
-        stream = io.BytesIO(data[_HEADER_BYTES:])
+        stream = io.BytesIO(data[len(self._header) :])
         try:
             return cast(
                 "dict[str, Any]",
@@ -83,7 +80,7 @@ class StructCodec:
             raise Corrupt(msg) from error
 
 
-def _record(kind: type[Struct], seen: set[str]) -> dict[str, object]:
+def _record(kind: type[Struct], seen: set[str]) -> dict[str, Any]:
     seen.add(kind.__name__)
     hints = get_type_hints(kind)
     fields: list[dict[str, object]] = []

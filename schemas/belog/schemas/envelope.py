@@ -109,10 +109,13 @@ def parse_avro_schema(source: str, version: int) -> AvroSchema:
     logical types, so two programs that differ in these alone read each other.
     """
     bare = _without_logical_types(json.loads(source))
-    canonical = to_parsing_canonical_form(bare)
-    crc = fingerprint(canonical, "CRC-64-AVRO")
-    header = _MAGIC + int(crc, 16).to_bytes(8, "big")[::-1]
-    return AvroSchema(version, header, fastavro.parse_schema(bare), source)
+    return AvroSchema(version, single_object_header(bare), fastavro.parse_schema(bare), source)
+
+
+def single_object_header(schema: dict[str, Any]) -> bytes:
+    """Return the ten bytes before a value of a schema (Avro 1.12, "Single-object encoding")."""
+    crc = fingerprint(to_parsing_canonical_form(schema), "CRC-64-AVRO")
+    return _MAGIC + int(crc, 16).to_bytes(8, "big")[::-1]
 
 
 def _without_logical_types(node: object) -> Any:  # noqa: ANN401 - JSON of any shape

@@ -12,15 +12,15 @@ index is above that of the one they have.
 """
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
-from typing import Final, Literal
+from typing import Any, Final, Literal, cast
 from urllib.parse import urlsplit
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from belog.processors.rows import BuildRow, PartitionRow
+from belog.processors.rows import BuildRow, PartitionRow, Row
 from belog.processors.snapshots import restore_tables
 from belog.processors.table_fold import RowChange, TableFold
 from belog.schemas.avro_structs import StructCodec
@@ -119,37 +119,31 @@ def topic_uris(uri: str) -> tuple[str, str]:
     return partitions, builds
 
 
+_KINDS: Final[Mapping[type[Row], type[ChangeRecord]]] = {
+    PartitionRow: PartitionChange,
+    BuildRow: BuildChange,
+}
+
+
 def change_of(log_id: str, outcome: Outcome, change: RowChange) -> ChangeRecord | None:
     """Return the record of a row's change; None for rows of other kinds."""
+    kind = _KINDS.get(type(change.after))
+    if kind is None:
+        return None
     event = outcome.event
     assert event is not None  # noqa: S101 - it has changed a row
-    after, before = change.after, change.before
-    op: Op = "create" if before is None else "update"
-    if isinstance(after, PartitionRow):
-        assert before is None or isinstance(before, PartitionRow)  # noqa: S101 - the same row
-        return PartitionChange(
-            op=op,
-            log_id=log_id,
-            index=outcome.index,
-            created_at=outcome.created_at,
-            event_id=event.event_id,
-            event_type=event.event_type,
-            before=before,
-            after=after,
-        )
-    if isinstance(after, BuildRow):
-        assert before is None or isinstance(before, BuildRow)  # noqa: S101 - the same row
-        return BuildChange(
-            op=op,
-            log_id=log_id,
-            index=outcome.index,
-            created_at=outcome.created_at,
-            event_id=event.event_id,
-            event_type=event.event_type,
-            before=before,
-            after=after,
-        )
-    return None
+    # Both rows are of the one kind that the record is for.
+    before, after = cast("tuple[Any, Any]", (change.before, change.after))
+    return kind(
+        op="create" if before is None else "update",
+        log_id=log_id,
+        index=outcome.index,
+        created_at=outcome.created_at,
+        event_id=event.event_id,
+        event_type=event.event_type,
+        before=before,
+        after=after,
+    )
 
 
 def encoded(record: ChangeRecord) -> tuple[bytes, bytes]:

@@ -17,7 +17,7 @@ from belog.processors.periodic import SNAPSHOT_EVERY_EVENTS, SnapshotBeginning
 from belog.processors.rows import BuildRow, JobRunRow
 from belog.processors.snapshots import TakenSnapshot
 from belog.processors.table_fold import TableFold
-from belog.processors.tables import TableReader
+from belog.processors.tables import TableReader, lost_end
 from belog.producers import Producer
 from belog.query import QueryEngine, Refusals, Repositories
 from belog.schemas.envelope import Event
@@ -28,7 +28,7 @@ from belog.service.access import Grant
 from belog.service.bridge import AppendQueue, Calls
 from belog.service.feed import FEED_PAGE_EVENTS, Feed
 from belog.service.observer import AppendTiming, Observer, component_of
-from belog.service.opening import ahead_of, attach_snapshots, await_tables, for_many
+from belog.service.opening import attach_snapshots, await_tables, for_many
 from belog.service.snapshots import folder_of, snapshot_taken
 from belog.service.upstreams import Upstreams
 from belog.storage import EventLog, LogIdentity, open_log
@@ -443,7 +443,7 @@ class Instance:
             if status.log_id != str(self.identity.log_id):
                 reasons.append(f"the tables are of log {status.log_id}")
             elif next_position < status.position:
-                reasons.append(str(ahead_of(self.log, next_position, status.position)))
+                reasons.append(str(lost_end(self.log, next_position, status)))
             elif self._is_behind(status.position, lag):
                 reasons.append(f"the tables stand at {applied}, {lag} records behind the log")
             if lag and (unseen := self.log.scan(status.position, 1)):

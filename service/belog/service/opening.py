@@ -5,21 +5,21 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from functools import partial
 from typing import Final
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import urlsplit
 
 from belog.processors.factory import open_tables as reader_of
 from belog.processors.replay import WHOLE_LOG, Until, replay_into
-from belog.processors.tables import TableReader
-from belog.schemas.errors import InvalidInput, LogReplaced, LogTruncated, NotFound
+from belog.processors.tables import TableReader, lost_end
+from belog.schemas.errors import InvalidInput, LogReplaced, NotFound
 from belog.service.snapshots import tables_from
 from belog.service.terminal import note
+from belog.service.uris import with_query
 from belog.storage import EventLog, open_log
 from belog.storage.opening import open_existing
 from belog.storage.snapshots import SnapshotStore
 from belog.storage.vacuum import fold_past_horizon
 
 __all__ = [
-    "ahead_of",
     "attach_snapshots",
     "await_tables",
     "check_same_log",
@@ -137,7 +137,7 @@ def check_same_log(tables: TableReader, log: EventLog) -> None:
         raise LogReplaced(msg, log=log.name, hint="name a prefix per log: redis://…?prefix=NAME")
     # Asked after the tables: in the other order quick tables would look as if they were ahead.
     if identity is not None and (end := log.next_position()) < status.position:
-        raise ahead_of(log, end, status.position)
+        raise lost_end(log, end, status)
 
 
 def for_many(log_uri: str) -> str:
@@ -150,11 +150,9 @@ def for_many(log_uri: str) -> str:
     >>> for_many("sqlite:///builds.db")
     'sqlite:///builds.db'
     """
-    parts = urlsplit(log_uri)
-    if parts.scheme != "kafka" or "linger.ms" in parse_qs(parts.query):
+    if urlsplit(log_uri).scheme != "kafka":
         return log_uri
-    setting = f"linger.ms={SERVICE_LINGER_MS}"
-    return f"{log_uri}{'&' if parts.query else '?'}{setting}"
+    return with_query(log_uri, {"linger.ms": str(SERVICE_LINGER_MS)})
 
 
 def await_tables(tables: TableReader, log: EventLog) -> None:
@@ -175,10 +173,3 @@ def await_tables(tables: TableReader, log: EventLog) -> None:
             time.sleep(TABLES_PAUSE_S)
         else:
             return
-
-
-def ahead_of(log: EventLog, end: int, position: int) -> LogTruncated:
-    """Return the error of tables that hold what their log does not."""
-    msg = f"the log ends at {end}, its tables are at {position}: acknowledged events were lost"
-    hint = "was it restored from a backup? find them, or make the tables anew: belog replay"
-    return LogTruncated(msg, log=log.name, index=end, hint=hint)

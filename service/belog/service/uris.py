@@ -1,10 +1,11 @@
 """URIs of logs and tables with the settings of their sections put in. Pure."""
 
+from collections.abc import Mapping
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from belog.service.configuration import Configuration, RedisSection
 
-__all__ = ["connected_uri", "log_uri_of", "tables_uri_of"]
+__all__ = ["connected_uri", "log_uri_of", "tables_uri_of", "with_query"]
 
 
 def connected_uri(uri: str, configuration: Configuration) -> str:
@@ -15,7 +16,7 @@ def connected_uri(uri: str, configuration: Configuration) -> str:
     """
     scheme = uri.partition(":")[0].lower()
     if scheme == "kafka":
-        return _with_query(uri, dict(configuration.kafka.settings))
+        return with_query(uri, configuration.kafka.settings)
     if scheme in {"redis", "rediss"}:
         return _with_redis(uri, configuration.redis, is_tls=scheme == "rediss")
     return uri
@@ -45,10 +46,11 @@ def _with_redis(uri: str, redis: RedisSection, *, is_tls: bool) -> str:
         "ssl_certfile": redis.cert_file,
         "ssl_keyfile": redis.key_file,
     }
-    return _with_query(uri, {name: file for name, file in files.items() if file is not None})
+    return with_query(uri, {name: file for name, file in files.items() if file is not None})
 
 
-def _with_query(uri: str, settings: dict[str, str]) -> str:
+def with_query(uri: str, settings: Mapping[str, str]) -> str:
+    """Return a URI with settings in its query; those that it has already stay as they are."""
     there = {name for name, _ in parse_qsl(urlsplit(uri).query, keep_blank_values=True)}
     added = {name: value for name, value in settings.items() if name not in there}
     if not added:

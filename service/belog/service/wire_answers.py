@@ -4,15 +4,13 @@ from collections.abc import Callable, Iterable
 from typing import Final
 from uuid import UUID
 
-import msgspec
-
-from belog.processors.rows import Attempt, Availability, BuildRow, PartitionRow
+from belog.processors.rows import BuildRow, PartitionRow
 from belog.query.answers import ActiveBuild, Graph
 from belog.schemas.errors import BelogError, Conflict, InvalidFilter
-from belog.schemas.events import Manifest
 from belog.schemas.lifecycle import LIFECYCLE_1
-from belog.schemas.wire_catalog import manifest_to_wire, status_of_state
+from belog.schemas.wire_catalog import status_of_state
 from belog.service.upstreams import Available, Building, Delegated, Requested
+from belog.service.wire_rows import manifest_values, partition_values
 from belog.storage.interface import Receipt
 from belog.v1 import catalog_pb2, event_log_pb2, events_pb2
 
@@ -35,9 +33,6 @@ Covers = Callable[[str], bool]
 _STATES: Final[dict[int, str]] = {
     status_of_state(state): state for state in LIFECYCLE_1.states("partition")
 }
-
-_IN_ATTEMPT: Final = frozenset({"requested", "scheduled", "building", "delegated", "failed"})
-"""States that the last attempt has led to."""
 
 
 def problem_to_wire(error: BelogError) -> events_pb2.Problem:
@@ -98,66 +93,13 @@ def states_of_statuses(statuses: Iterable[int]) -> tuple[str, ...]:
 
 def partition_to_wire(row: PartitionRow) -> catalog_pb2.Partition:
     """Return the message of a partition as it is now."""
-    message = catalog_pb2.Partition(
-        partition_ref=row.ref,
-        status=status_of_state(row.state),
-        index=row.index,
-        updated_at=row.updated_at,
-        has_data=row.has_data,
-        message=row.message or "",
-    )
-    if row.available is not None:
-        _add_data(message, row.available, is_gone=row.state in {"stale", "removed"})
-    if row.attempt is not None:
-        _add_attempt(message, row.attempt, row.state)
-    return message
-
-
-def _add_data(message: catalog_pb2.Partition, data: Availability, *, is_gone: bool) -> None:
-    message.available_index = data.index
-    message.available_at = data.at
-    message.available_from_run = data.build_id or ""
-    message.job_label = data.job_label or ""
-    message.upstream_deps.extend(data.upstream_deps)
-    if is_gone:
-        message.reason = data.reason or ""
-        message.cause_partition = data.cause_partition or ""
-    if (manifest := manifest_from_json(data.manifest)) is not None:
-        message.manifest.CopyFrom(manifest)
-
-
-def _add_attempt(message: catalog_pb2.Partition, attempt: Attempt, state: str) -> None:
-    message.job_graph_run_id = attempt.build_id
-    message.job_run_id = attempt.job_run_id or ""
-    message.requesting_clients.extend(attempt.requesting_clients)
-    message.requested_at = attempt.requested_at
-    message.joined_runs.extend(attempt.joined_builds)
-    message.delegated_to_log = attempt.delegated_to_log or ""
-    message.delegated_to_run_id = attempt.delegated_to_build or ""
-    if state in _IN_ATTEMPT:
-        message.job_label = attempt.job_label or message.job_label
-        if attempt.upstream_deps:
-            message.upstream_deps[:] = attempt.upstream_deps
-    if state == "failed":
-        message.reason = attempt.failure_reason or ""
+    return catalog_pb2.Partition(**partition_values(row))
 
 
 def manifest_from_json(text: str | None) -> catalog_pb2.PartitionManifest | None:
-    """Return the message of a manifest as rows and answers hold it.
-
-    Args:
-        text: JSON; None for no manifest.
-
-    Returns:
-        None where there is none, or one of newer or other software that is not of the form.
-    """
-    if text is None:
-        return None
-    try:
-        manifest = msgspec.json.decode(text, type=Manifest)
-    except msgspec.ValidationError:
-        return None
-    return manifest_to_wire(manifest)
+    """Return the message of a manifest as answers hold it; see `manifest_values`."""
+    fields = manifest_values(text)
+    return None if fields is None else catalog_pb2.PartitionManifest(**fields)
 
 
 def run_to_wire(row: BuildRow) -> catalog_pb2.JobGraphRun:

@@ -15,12 +15,12 @@ from belog.service.http_api.rows import (
     build_fields,
     count_fields,
     job_run_fields,
-    status_name,
     task_fields,
     viewed,
     with_numbers,
 )
 from belog.service.instance import not_found
+from belog.service.wire_rows import status_name
 from belog.v1 import http_pb2
 
 __all__ = [

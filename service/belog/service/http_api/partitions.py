@@ -18,10 +18,11 @@ from belog.service.http_api.answers import Answer, json_answer
 from belog.service.http_api.call import Call
 from belog.service.http_api.events import limit_of, page_answer
 from belog.service.http_api.lists import listed
-from belog.service.http_api.rows import Fields, partition_fields, status_name, viewed
+from belog.service.http_api.rows import Fields, partition_fields, viewed
 from belog.service.instance import not_found
 from belog.service.requesting import request
 from belog.service.wire_answers import requested_to_wire
+from belog.service.wire_rows import status_name
 from belog.v1 import http_pb2
 
 __all__ = [

@@ -5,40 +5,21 @@ names, with fields at their default written out; a test compares them.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
 
 import msgspec
 
 from belog.processors.rows import BuildRow, JobRunRow, PartitionRow, R, TaskRow
-from belog.schemas.events import Manifest
+from belog.service.wire_rows import Fields, partition_values
 
 __all__ = [
     "Fields",
     "build_fields",
     "count_fields",
     "job_run_fields",
-    "manifest_fields",
     "partition_fields",
-    "status_name",
     "task_fields",
     "viewed",
 ]
-
-Fields = dict[str, Any]
-
-_STATUS_NAMES: Final[Mapping[str, str]] = {
-    name: name.upper()
-    for name in (
-        *("requested", "scheduled", "building", "available"),
-        *("failed", "stale", "delegated", "removed"),
-    )
-}
-_IN_ATTEMPT: Final = frozenset({"requested", "scheduled", "building", "delegated", "failed"})
-
-
-def status_name(state: str) -> str:
-    """Return the name of a partition's state in `PartitionStatus`."""
-    return _STATUS_NAMES.get(state, "UNKNOWN")
 
 
 def count_fields(counts: Mapping[str, int]) -> Mapping[str, str]:
@@ -68,79 +49,17 @@ def viewed(fields: Callable[[R], Fields], view: str | None) -> Callable[[R], Fie
 
 def partition_fields(row: PartitionRow) -> Fields:
     """Return the `Partition` of a row."""
-    attempt, data = row.attempt, row.available
-    fields: Fields = {
-        "partition_ref": row.ref,
-        "status": status_name(row.state),
-        "index": str(row.index),
-        "updated_at": str(row.updated_at),
-        "job_graph_run_id": "",
-        "job_run_id": "",
-        "requesting_clients": (),
-        "available_from_run": "",
-        "reason": "",
-        "has_data": row.has_data,
-        "job_label": "",
-        "upstream_deps": (),
-        "joined_runs": (),
-        "delegated_to_log": "",
-        "delegated_to_run_id": "",
-        "cause_partition": "",
-        "message": row.message or "",
-    }
-    if data is not None:
-        fields["available_index"] = str(data.index)
-        fields["available_at"] = str(data.at)
-        fields["available_from_run"] = data.build_id or ""
-        fields["job_label"] = data.job_label or ""
-        fields["upstream_deps"] = data.upstream_deps
-        if row.state in {"stale", "removed"}:
-            fields["reason"] = data.reason or ""
-            fields["cause_partition"] = data.cause_partition or ""
-        if data.manifest is not None and (manifest := manifest_fields(data.manifest)) is not None:
-            fields["manifest"] = manifest
-    if attempt is not None:
-        fields["job_graph_run_id"] = attempt.build_id
-        fields["job_run_id"] = attempt.job_run_id or ""
-        fields["requesting_clients"] = attempt.requesting_clients
-        fields["requested_at"] = str(attempt.requested_at)
-        fields["joined_runs"] = attempt.joined_builds
-        fields["delegated_to_log"] = attempt.delegated_to_log or ""
-        fields["delegated_to_run_id"] = attempt.delegated_to_build or ""
-        if row.state in _IN_ATTEMPT:
-            fields["job_label"] = attempt.job_label or fields["job_label"]
-            fields["upstream_deps"] = attempt.upstream_deps or fields["upstream_deps"]
-        if row.state == "failed":
-            fields["reason"] = attempt.failure_reason or ""
-    return fields
+    fields = partition_values(row)
+    if "manifest" in fields:
+        manifest = _as_json(fields["manifest"])
+        manifest["inputs"] = [_as_json(given) for given in manifest["inputs"]]
+        fields["manifest"] = manifest
+    return _as_json(fields)
 
 
-_MANIFEST: Final = msgspec.json.Decoder(Manifest)
-
-
-def manifest_fields(manifest: str) -> Fields | None:
-    """Return the `PartitionManifest` of a manifest as the tables keep it.
-
-    Returns:
-        None for one of newer or other software that is not of the form; its event has it all.
-    """
-    try:
-        given = _MANIFEST.decode(manifest)
-    except msgspec.MsgspecError:
-        return None
-    fields: Fields = {
-        "outputs": given.outputs,
-        "inputs": [
-            {"ref": i.ref} if i.index is None else {"ref": i.ref, "index": str(i.index)}
-            for i in given.inputs
-        ],
-        "metadata": given.metadata,
-    }
-    with_numbers(fields, given, "start_time", "end_time", "size_bytes", "row_count")
-    for name in ("task_id", "uri", "content_digest"):
-        if (text := getattr(given, name)) is not None:
-            fields[name] = text
-    return fields
+def _as_json(fields: Fields) -> Fields:
+    """Return fields with 64-bit integers as text."""
+    return {name: str(value) if type(value) is int else value for name, value in fields.items()}
 
 
 def build_fields(row: BuildRow) -> Fields:

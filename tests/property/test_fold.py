@@ -194,3 +194,18 @@ def test_verdict_on_replica_records_is_total(steps: list[Event], index: int, pre
         except NewerFormat:
             continue
         assert fold.next_idx == fold.last_accepted + 1
+
+
+@given(logs(), st.data())
+def test_a_copy_goes_on_by_itself_to_where_the_original_would(
+    log: list[Record], data: st.DataObject
+) -> None:
+    cut = data.draw(st.integers(0, len(log)))
+    whole, first = Fold(), Fold()
+    outcomes = apply_all(whole, log)
+    head = apply_all(first, log[:cut])
+    before = state_of(first)
+    copied = first.copy()
+    assert head + apply_all(copied, log[cut:]) == outcomes
+    assert state_of(copied) == state_of(whole)
+    assert state_of(first) == before

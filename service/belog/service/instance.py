@@ -220,12 +220,13 @@ class Instance:
             if settings.snapshots is not None:
                 store = SnapshotStore(settings.snapshots, keep=settings.snapshots_kept)
                 attach_snapshots(self.log, settings.snapshots)
+            tables = stack.enter_context(self._open_tables(store))
             self.producer = None
             if not self.identity.is_replica:
                 fold = self._start_fold(store)
                 self.producer = stack.enter_context(Producer(self.log, actor=ACTOR, fold=fold))
-            tables = stack.enter_context(self._open_tables(store))
             if self._snapshots is not None:
+                # Before the producer, which tells the log of the snapshot that is being taken.
                 stack.callback(self._snapshots.close)
             self.queries = QueryEngine(tables, self.log, refusals=self.refusals)
             self.repositories = Repositories(self.queries)
@@ -235,6 +236,9 @@ class Instance:
             return stack.pop_all()
 
     def _start_fold(self, store: SnapshotStore | None) -> Fold:
+        if self._embedded is not None and self._embedded[1].fold.keeps_root:
+            # Else the log, or its snapshot, would be read for the tables and again for this.
+            return self._embedded[1].fold.copy()
         found = None if store is None else restore_fold(self.log, self.identity, store)
         return Fold() if found is None else found[1]
 

@@ -1,6 +1,8 @@
 """Kafka: one KRaft node that is broker and controller."""
 
 import base64
+import socket
+import struct
 import uuid
 from collections.abc import Mapping
 from typing import Self
@@ -17,6 +19,12 @@ __all__ = ["Broker"]
 
 ANSWER_S = 2.0
 """How long one look at the broker may take."""
+
+INIT_PRODUCER_ID = struct.pack(">hhihhi", 22, 0, 7, -1, -1, 1_000)
+"""Key and version of the request, our number for it, no client id; no transaction, its time-out."""
+
+ID_GIVEN = struct.pack(">iiih", 4 + 4 + 2 + 8 + 2, 7, 0, 0)
+"""How the answer starts: its length, our number, no throttling, no error."""
 
 DEFAULTS = {
     "process.roles": "broker,controller",
@@ -118,10 +126,22 @@ class Broker(Server):
         return f"kafka://{self.bootstrap}"
 
     def is_ready(self) -> bool:
-        """Ask for the cluster's metadata."""
+        """Ask for the cluster's metadata, and for the id that an idempotent producer needs."""
         # A quiet one: while the broker starts, every refused connection is a log line.
         admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
         try:
-            return bool(admin.list_topics(timeout=ANSWER_S).brokers)
+            return bool(admin.list_topics(timeout=ANSWER_S).brokers) and self._gives_ids()
         except KafkaException:
+            return False
+
+    def _gives_ids(self) -> bool:
+        # A broker answers COORDINATOR_LOAD_IN_PROGRESS until the controller gave it a block of
+        # producer ids (KIP-730), seconds later on a busy machine: no producer can send before.
+        host = self.bootstrap.rpartition(":")[0]
+        try:
+            with socket.create_connection((host, self.port), ANSWER_S) as connection:
+                connection.sendall(struct.pack(">i", len(INIT_PRODUCER_ID)) + INIT_PRODUCER_ID)
+                with connection.makefile("rb") as answers:
+                    return answers.read(len(ID_GIVEN)) == ID_GIVEN
+        except OSError:
             return False

@@ -62,6 +62,7 @@ def test_appends_are_counted_by_their_results(tmp_path: Path) -> None:
             once = asked(1, "a")
             await service.instance.append(GRANT, [once])
             await service.instance.append(GRANT, [once, asked(2, "a"), asked(3, "b")])
+            await service.instance.reach(2, 20)
             page = samples_of((await service.http.get("/metrics")).text)
         total = "belog_append_events_total"
         assert value(page, total, result="accepted") == 2

@@ -6,7 +6,7 @@ import sqlite3
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
@@ -24,7 +24,10 @@ from belog.schemas.events import (
     PartitionStale,
 )
 from belog.schemas.filters import EventFilter
-from tests.servers import eventually
+from belog.storage import open_log
+from belog.storage.kafka_topic import create_topic
+from tests.integration.test_readiness import working
+from tests.servers import Broker, Redis, eventually
 from tests.service_process import ServiceProcess
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
@@ -32,14 +35,23 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 REACTION_S = 1.0
 """What SPEC promises a subscriber; a machine that is busy with other tests is given more."""
 
+Site = tuple[str, str]
+"""The URIs of a log and of its tables."""
+
+
+def in_files(folder: Path, name: str) -> Site:
+    return f"sqlite:///{folder}/{name}.db", "memory:"
+
 
 class Pair:
     """An upstream that owns `up/**`, and a downstream that follows it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, up: Site | None = None, down: Site | None = None) -> None:
         self.folder = folder
-        self.up = ServiceProcess(f"sqlite:///{folder}/up.db", folder)
-        self.down = ServiceProcess(f"sqlite:///{folder}/down.db", folder)
+        up_log, up_tables = up or in_files(folder, "up")
+        down_log, down_tables = down or in_files(folder, "down")
+        self.up = ServiceProcess(up_log, folder, **{"tables.uri": up_tables})
+        self.down = ServiceProcess(down_log, folder, **{"tables.uri": down_tables})
         self.name("up")
         self.there = Client(self.up.url, retry_s=20)
         self.here = Client(self.down.url, retry_s=20)
@@ -277,3 +289,63 @@ def test_an_upstream_that_was_restored_from_an_older_backup_is_refused(pair: Pai
     pair.down.start()
     assert isinstance(pair.here.request_partition("up/x1", client_id="me"), Available)
     assert pair.here.readiness().ok
+
+
+def test_instances_on_kafka_and_redis_go_on_over_a_restart_of_the_upstream(
+    broker: Broker, redis_server: Redis, topic_name: str, redis_prefix: str, tmp_path: Path
+) -> None:
+    sites: list[Site] = []
+    with ExitStack() as stack:
+        for name in ("up", "down"):
+            log = f"{broker.uri}/{topic_name}-{name}"
+            tables = f"{redis_server.uri}?prefix={redis_prefix}{name}:"
+            create_topic(log)
+            with open_log(log) as made:
+                made.initialize()
+            stack.enter_context(working(log, tables))
+            sites.append((log, tables))
+        pair = Pair(tmp_path, *sites)
+        stack.callback(pair.close)
+        stack.enter_context(pair.up)
+        stack.enter_context(pair.down)
+        pair.follows()
+        made_before, made_after = "up/before", "up/after"
+        there = pair.there.append(PartitionObserved(), "up/there").index
+        found = pair.here.request_partition("up/there", client_id="me")
+        assert isinstance(found, Available)
+        assert (found.index, found.log_id) == (there, pair.there.status().log_id)
+        builds: dict[str, str] = {}
+        for ref in (made_before, made_after):
+            # Others ask at the same moment; one build comes of it there.
+            with ThreadPoolExecutor(8) as threads:
+                asked = [
+                    threads.submit(pair.here.request_partition, ref, client_id=f"c{n}")
+                    for n in range(8)
+                ]
+                answers = [one.result() for one in asked]
+            assert all(isinstance(answer, Delegated) for answer in answers)
+            (builds[ref],) = {a.build_request_id for a in answers if isinstance(a, Delegated)}
+            state = pair.there.partition(ref)
+            assert (state.state, state.row.job_graph_run_id) == ("requested", builds[ref])
+        pair.make(made_before, builds[made_before])
+        assert pair.here.wait(made_before, timeout_s=20) is not None
+        subscribed = pair.here.events(1, EventFilter(partition_refs=(made_after,))).cursor
+        pair.up.kill()
+        pair.up.start()
+        index = pair.make(made_after, builds[made_after])
+        ended = pair.here.wait(made_after, timeout_s=30)
+        assert ended is not None
+        assert ended.row.manifest.row_count == 7
+        answer = pair.here.request_partition(made_after, client_id="me")
+        assert isinstance(answer, Available)
+        assert answer.index == index
+        wanted = EventFilter(partition_refs=(made_after,))
+        (after,) = [stored for stored, _ in pair.here.follow(subscribed, wanted, idle_s=0)]
+        assert after.event.event_type == "v1.partition.available"
+        for ref in builds:
+            begun, delegated, *joined, last = pair.types(ref)
+            assert [begun, delegated, last] == [
+                f"v1.partition.{name}" for name in ("requested", "delegated", "available")
+            ]
+            assert set(joined) == {"v1.partition.joined"}
+        assert pair.here.readiness().ok

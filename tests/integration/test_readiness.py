@@ -95,7 +95,7 @@ def working(log_uri: str, tables_uri: str) -> Iterator[None]:
     stop = threading.Event()
     thread = threading.Thread(
         target=run_worker,
-        args=(log_uri, tables_uri, WorkerSettings()),
+        args=(log_uri, tables_uri, WorkerSettings(tail="plain")),
         kwargs={"stop": stop},
     )
     thread.start()

@@ -12,7 +12,14 @@ from pathlib import Path
 import pytest
 
 from belog.client import Available, Building, Client, Delegated
-from belog.schemas.errors import BelogError, Conflict, LogTruncated, NotOwner, Unavailable
+from belog.schemas.errors import (
+    BelogError,
+    Conflict,
+    LogTruncated,
+    Misconfigured,
+    NotOwner,
+    Unavailable,
+)
 from belog.schemas.events import (
     Manifest,
     PartitionAvailable,
@@ -59,7 +66,14 @@ class Pair:
     def name(self, name: str) -> None:
         """Give the upstream a name in the configuration of the downstream's next start."""
         self.down.configure(
-            f'[federation.upstreams.{name}]\nurl = "{self.up.url}"\npatterns = ["up/**"]\n'
+            f'[federation.upstreams.{name}]\nurl = "{self.up.url}"\n'
+            'patterns = ["up/**", "round/**"]\n'
+        )
+
+    def go_round(self) -> None:
+        """Let each own `round/**` by the word of the other, from the upstream's next start on."""
+        self.up.configure(
+            f'[federation.upstreams.down]\nurl = "{self.down.url}"\npatterns = ["round/**"]\n'
         )
 
     def follows(self) -> None:
@@ -87,6 +101,7 @@ class Pair:
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     pair = Pair(tmp_path_factory.mktemp("pair"))
+    pair.go_round()
     with pair.up, pair.down:
         pair.follows()
         yield pair
@@ -200,6 +215,76 @@ def test_who_waits_is_told_that_it_failed(shared: Pair) -> None:
     ).start()
     with pytest.raises(Conflict, match="disk"):
         shared.here.request_partition(ref, client_id="me", timeout_s=20)
+
+
+def test_the_build_that_asks_owns_the_attempt_here_and_others_join_it(shared: Pair) -> None:
+    ref = "up/named"
+    first = shared.here.request_partition(ref, client_id="me", build_request_id="nightly")
+    assert isinstance(first, Delegated)
+    # Each instance has builds of its own: the upstream's has an id of its own.
+    assert first.build_request_id not in {"nightly", ""}
+    assert shared.there.partition(ref).row.job_graph_run_id == first.build_request_id
+    assert shared.here.partition(ref).row.job_graph_run_id == "nightly"
+    for build in ("nightly", "weekly", "weekly"):
+        again = shared.here.request_partition(ref, client_id="me", build_request_id=build)
+        assert isinstance(again, Delegated)
+        assert again.build_request_id == first.build_request_id
+    assert [name.rpartition(".")[2] for name in shared.types(ref)] == [
+        "requested",
+        "delegated",
+        "joined",
+    ]
+    summary = shared.here.explain(ref).summary
+    assert "in build nightly: " in summary
+    assert summary.endswith(f"{first.build_request_id} of {first.log_id} (upstream up)")
+    shared.make(ref, first.build_request_id)
+    assert shared.here.wait(ref, timeout_s=20) is not None
+    explained = shared.here.explain(ref)
+    assert explained.summary == "available: made by build nightly"
+    assert "of upstream up, log " in explained.causes[0].reason
+
+
+def test_without_delegation_nothing_is_begun_at_an_upstream(shared: Pair) -> None:
+    ref = "up/alone"
+    with pytest.raises(Conflict, match="only the upstream up makes it") as refused:
+        shared.here.request_partition(ref, allow_delegation=False)
+    assert refused.value.state == ""
+    assert shared.there.partition(ref).state == shared.here.partition(ref).state == ""
+    assert isinstance(shared.there.request_partition(ref, build_request_id="theirs"), Building)
+    with pytest.raises(NotOwner, match="build 'theirs' of upstream up") as owned:
+        shared.here.request_partition(ref, allow_delegation=False)
+    assert owned.value.owner == "theirs"
+    index = shared.make(ref, "theirs")
+    found = shared.here.request_partition(ref, allow_delegation=False)
+    assert isinstance(found, Available)
+    assert found.index == index
+    assert shared.here.partition(ref).state == ""
+
+
+def test_instances_that_own_by_each_others_word_are_told_of_their_circle(shared: Pair) -> None:
+    def both_follow() -> bool:
+        up = shared.there.events(0, EventFilter(subject_kinds=("system",))).events
+        return any(stored.event.event_type == "v1.federation.cursor_moved" for stored in up)
+
+    eventually(both_follow, timeout_s=20)
+    up, down = (client.status().log_id for client in (shared.there, shared.here))
+    # From both sides at once, too: neither may wait for the other's own request.
+    with ThreadPoolExecutor(8) as threads:
+        asked = {
+            threads.submit(client.request_partition, f"round/{n}"): around
+            for n in range(2)
+            for client, around in (
+                (shared.here, f"{down} → {up} → {down}"),
+                (shared.there, f"{up} → {down} → {up}"),
+            )
+        }
+        for one, around in asked.items():
+            error = one.exception(30)
+            assert isinstance(error, Misconfigured), repr(error)
+            assert around in error.message
+            assert "upstream up was asked" in error.hint
+            assert "upstream down was asked" in error.hint
+    assert shared.here.partition("round/0").state == ""
 
 
 def test_own_partitions_are_not_asked_of_others(shared: Pair) -> None:

@@ -5,8 +5,10 @@ from uuid import UUID
 
 import pytest
 
+from belog.schemas.errors import Misconfigured
 from belog.schemas.events import Manifest, Payload
 from belog.schemas.lifecycle import LIFECYCLE_1
+from belog.service.circles import HOPS_MAX, asked_by, passed_on
 from belog.service.federating import Here, There, mirrored
 
 STATES = LIFECYCLE_1.states("partition")
@@ -16,6 +18,7 @@ def there(state: str) -> There:
     return There(
         ref="a",
         log_id=UUID(int=1),
+        name="lake",
         state=state,
         index=9,
         build_id="theirs",
@@ -61,3 +64,20 @@ def test_what_is_said_is_legal_and_said_once(here: str, upstream: str) -> None:
 )
 def test_where_a_partition_goes(here: str, upstream: str, after: str) -> None:
     assert state_after(here, mirrored(Here(here, 5, "mine"), there(upstream))) == after
+
+
+def test_a_request_goes_no_further_than_its_bound_and_never_round() -> None:
+    chain: tuple[str, ...] = ()
+    for n in range(HOPS_MAX):
+        chain = passed_on("a", chain, str(UUID(int=n)), "up")
+        assert asked_by(", ".join(chain).encode()) == chain
+    with pytest.raises(Misconfigured, match="through more than"):
+        passed_on("a", chain, str(UUID(int=99)), "up")
+    around = f"{UUID(int=3)} → {UUID(int=4)} → .* → {UUID(int=3)}"
+    with pytest.raises(Misconfigured, match=around) as circle:
+        passed_on("a", chain, str(UUID(int=3)), "up")
+    assert circle.value.setting == "federation.upstreams.up.patterns"
+    # However many are named, it is too many.
+    many = asked_by(", ".join(str(UUID(int=n)) for n in range(10 * HOPS_MAX)).encode())
+    with pytest.raises(Misconfigured):
+        passed_on("a", many, str(UUID(int=99)), "up")

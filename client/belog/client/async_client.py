@@ -186,6 +186,7 @@ class AsyncClient(AsyncQuestions):
         build_request_id: str | None = None,
         allow_delegation: bool = True,
         timeout_s: float = 0.0,
+        asked_by: Sequence[str] = (),
     ) -> Requested:
         """See `Client.request_partition`."""
         return await self._run(
@@ -196,6 +197,7 @@ class AsyncClient(AsyncQuestions):
                 build_request_id=build_request_id or str(uuid4()),
                 allow_delegation=allow_delegation,
                 timeout_s=timeout_s,
+                asked_by=asked_by,
             )
         )
 

@@ -52,6 +52,7 @@ from belog.schemas.wire_json import to_json, uuid_text
 from belog.v1 import event_log_pb2
 
 __all__ = [
+    "ASKED_BY_HEADER",
     "FOLLOW_EVENTS",
     "FOLLOW_WAIT_S",
     "LOG_ID_HEADER",
@@ -73,6 +74,9 @@ proxies cut idle connections off."""
 
 FOLLOW_EVENTS: Final = 1_000
 """Events of one page of a follower: about 1 MB."""
+
+ASKED_BY_HEADER: Final = "belog-asked-by"
+"""Of a request for a partition: the logs whose instances passed it on, so that it ends."""
 
 LOG_ID_HEADER: Final = "belog-log-id"
 PROCESS_HEADER: Final = "belog-process"

@@ -10,7 +10,7 @@ from google.protobuf.message import Message
 from msgspec import Struct
 
 from belog.client.answers import message_of
-from belog.client.calls import filter_query, get, path_of
+from belog.client.calls import ASKED_BY_HEADER, filter_query, get, path_of
 from belog.client.steps import (
     Lost,
     Request,
@@ -178,6 +178,7 @@ def request_partition(
     build_request_id: str,
     allow_delegation: bool,
     timeout_s: float,
+    asked_by: Sequence[str] = (),
 ) -> Steps[Requested]:
     """Ask for a partition; see `belog.client.Client.request_partition`."""
     deadline_s = session.clock() + timeout_s
@@ -194,6 +195,7 @@ def request_partition(
             path=path_of("partitions", ref, "request"),
             body=to_json(body),
             timeout_s=session.timeout_s + wait_s,
+            headers={ASKED_BY_HEADER: ", ".join(asked_by)} if asked_by else {},
         )
         # Safe to repeat: the build is the caller's, so the second answer is as the first.
         done = yield from exchange(session, request)

@@ -286,6 +286,7 @@ class Client(Questions):
         build_request_id: str | None = None,
         allow_delegation: bool = True,
         timeout_s: float = 0.0,
+        asked_by: Sequence[str] = (),
     ) -> Requested:
         """Ask for a partition: it is there, or another build makes it, or the caller has to.
 
@@ -298,6 +299,8 @@ class Client(Questions):
             build_request_id: The caller's build; a new one where None.
             allow_delegation: Whether an attempt of another build may be the answer.
             timeout_s: How long to wait for the outcome of such an attempt, seconds.
+            asked_by: For an instance that asks for others: the logs whose instances passed the
+                request on, oldest first, so that a circle of them ends.
 
         Raises:
             NotOwner: Another build is making it, and delegation is not allowed; names the build.
@@ -311,6 +314,7 @@ class Client(Questions):
                 build_request_id=build_request_id or str(uuid4()),
                 allow_delegation=allow_delegation,
                 timeout_s=timeout_s,
+                asked_by=asked_by,
             )
         )
 

@@ -62,9 +62,9 @@ class _NoAuth(httpx.Auth):
 
 
 def _arguments(url: str, request: Request) -> dict[str, Any]:
-    headers: Mapping[str, str] = (
-        {} if request.body is None else {"content-type": "application/json"}
-    )
+    headers: Mapping[str, str] = request.headers
+    if request.body is not None:
+        headers = {**headers, "content-type": "application/json"}
     return {
         "method": request.method,
         "url": url + request.path,

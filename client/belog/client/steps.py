@@ -64,6 +64,8 @@ class Request(Struct, frozen=True, kw_only=True):
     """JSON."""
     timeout_s: float = ANSWER_TIMEOUT_S
     """Longest silence, seconds."""
+    headers: Mapping[str, str] = {}
+    """Beside those of every request."""
 
 
 class Response(Struct, frozen=True):

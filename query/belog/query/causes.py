@@ -157,7 +157,9 @@ def _of_attempt(around: Surroundings) -> str:
     if around.build is not None:
         whose += f" ({around.build.state})"
     if row.state == "delegated":
-        return f"{whose}: made by build {attempt.delegated_to_build} of {attempt.delegated_to_log}"
+        made = f"made by build {attempt.delegated_to_build} of {attempt.delegated_to_log}"
+        # A service says there what its configuration calls the other instance.
+        return f"{whose}: {made}" + (f" ({row.message})" if row.message else "")
     parts = [whose]
     if run is not None:
         code = f" with exit code {run.exit_code}" if run.exit_code is not None else ""

@@ -5,6 +5,7 @@ the upstream makes. Where the upstream's partition is now decides what follows, 
 events by itself: so it does not matter which of them were seen, in which order or how often.
 """
 
+from typing import Final
 from uuid import UUID
 
 from msgspec import Struct
@@ -21,7 +22,12 @@ from belog.schemas.events import (
 )
 from belog.schemas.lifecycle import LIFECYCLE_1
 
-__all__ = ["Here", "There", "mirrored"]
+__all__ = ["MIRRORED", "Here", "There", "mirrored"]
+
+MIRRORED: Final = tuple(
+    f"v1.partition.{name}" for name in ("available", "observed", "failed", "stale", "removed")
+)
+"""Types of the upstream's events after which there may be something to say here."""
 
 
 class Here(Struct, frozen=True):
@@ -39,6 +45,8 @@ class There(Struct, frozen=True, kw_only=True):
 
     ref: str
     log_id: UUID
+    name: str
+    """What the configuration calls that instance."""
     state: str
     index: int
     """Of its last event."""
@@ -55,7 +63,7 @@ def mirrored(here: Here, there: There) -> tuple[Payload, ...]:
     - What is available here becomes stale or removed with the upstream's.
     - What failed, became stale or was removed here is observed when it is available there again.
     """
-    note = f"at index {there.index} of log {there.log_id}"
+    note = f"at index {there.index} of upstream {there.name}, log {there.log_id}"
     owner = here.owner or ""
     match here.state, there.state:
         case "delegated", "available":
@@ -72,6 +80,7 @@ def mirrored(here: Here, there: There) -> tuple[Payload, ...]:
                     build_request_id=owner,
                     delegated_to_log=str(there.log_id),
                     delegated_to_build=there.build_id or None,
+                    message=f"upstream {there.name}",
                 ),
             )
         case "available", "stale":

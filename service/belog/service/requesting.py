@@ -7,6 +7,7 @@ write.
 """
 
 import asyncio
+from collections.abc import Sequence
 from typing import Final
 from uuid import uuid4
 
@@ -53,6 +54,7 @@ async def request(
     allow_delegation: bool = True,
     timeout_s: float = 0.0,
     build_request_id: str | None = None,
+    asked_by: Sequence[str] = (),
 ) -> Requested:
     """Ask for a partition.
 
@@ -70,10 +72,13 @@ async def request(
             once. Over this time the answer is who makes it.
         build_request_id: The caller's own build. With it, repeating a request whose answer was
             lost is exact: it answers `Building` again.
+        asked_by: Logs whose instances passed the request on, oldest first.
 
     Raises:
         NotOwner: Another build is making it, and delegation is not allowed; names the build.
-        Conflict: The attempt that was waited for failed.
+        Conflict: The attempt that was waited for failed. Or it would be made by an upstream, and
+            delegation is not allowed.
+        Misconfigured: The instances that own it ask each other in a circle.
         Forbidden: The grant may not append, or not for this partition.
         InvalidEvent: The ref, the client or the build cannot be.
         ReplicaRefused: The log is a replica.
@@ -86,7 +91,12 @@ async def request(
     if upstream is not None:
         try:
             return await upstream.request(
-                ref, client_id, allow_delegation=allow_delegation, timeout_s=timeout_s
+                ref,
+                client_id,
+                build_request_id=build_request_id,
+                allow_delegation=allow_delegation,
+                timeout_s=timeout_s,
+                asked_by=asked_by,
             )
         except BelogError as error:
             # Its message names another service's URL; who asked here knows only this one.

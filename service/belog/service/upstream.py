@@ -18,7 +18,6 @@ from belog.client import AsyncClient, Cursor, Page, reaction_id
 from belog.client import Available as ClientAvailable
 from belog.client import Building as ClientBuilding
 from belog.client import Delegated as ClientDelegated
-from belog.client.settings import ClientOptions
 from belog.processors.indexes import Where
 from belog.processors.rows import PartitionRow
 from belog.schemas.envelope import Event, StoredEvent
@@ -27,7 +26,6 @@ from belog.schemas.errors import (
     Conflict,
     Gone,
     LogReplaced,
-    NotOwner,
     Unavailable,
     WrongLog,
 )
@@ -41,15 +39,19 @@ from belog.schemas.events import (
 from belog.schemas.filters import EventFilter, Matcher, Terms
 from belog.schemas.fold import SubjectState
 from belog.service.access import Grant, Role
-from belog.service.federating import Here, There, mirrored
+from belog.service.circles import passed_on
+from belog.service.federating import MIRRORED, Here, There, mirrored
 from belog.service.instance import ACTOR, Instance
 from belog.service.upstream_answers import (
+    ASK_RETRY_S,
     ENDS,
     NO_EVENT,
     UpstreamSettings,
     available,
+    client_options,
     ended_upstream,
     manifest_of,
+    not_delegated,
 )
 from belog.service.upstreams import Available, Delegated
 
@@ -58,13 +60,6 @@ __all__ = ["CURSOR_MOVED", "Upstream"]
 LOGGER: Final = logging.getLogger("belog.service.federation")
 
 CURSOR_MOVED: Final = "v1.federation.cursor_moved"
-
-ASK_RETRY_S: Final = 3.0
-"""How long an upstream is tried again when a partition is asked for, seconds: whoever waits for the
-answer has a time-out of his own, usually of some ten seconds."""
-
-ANSWER_S: Final = 10.0
-"""How long an upstream's answer may take, seconds."""
 
 AGAIN_S: Final = 5.0
 """Pause after following ended by an error that may pass, seconds, such as an unknown token."""
@@ -85,10 +80,6 @@ ATTEMPTS_MAX: Final = 100
 _GRANT: Final = Grant(actor=ACTOR, role=Role.ADMIN)
 
 _ANEW: Final = "give the upstream another name in the configuration"
-
-_TYPES: Final = tuple(
-    f"v1.partition.{name}" for name in ("available", "observed", "failed", "stale", "removed")
-)
 
 
 class Upstream:
@@ -111,19 +102,13 @@ class Upstream:
         self._instance = instance
         self._patterns = settings.patterns
         self._matcher = Matcher(EventFilter(partition_patterns=settings.patterns))
-        options = ClientOptions(
-            token=settings.token,
-            ca_file=settings.ca_file,
-            cert_file=settings.cert_file,
-            key_file=settings.key_file,
-            retry_s=ASK_RETRY_S,
-            timeout_s=ANSWER_S,
-        )
-        self._client = AsyncClient(settings.url, **options)
+        self._client = AsyncClient(settings.url, **client_options(settings))
         self._cursor = Cursor()
         self._saved_idx = 0
         self._started = asyncio.Event()
-        self._asking: dict[tuple[str, bool], asyncio.Task[ClientAvailable | ClientDelegated]] = {}
+        self._asking: dict[
+            tuple[str, tuple[str, ...]], asyncio.Task[ClientAvailable | ClientDelegated]
+        ] = {}
 
     def owns(self, ref: str) -> bool:
         """Whether a partition is one of its patterns'."""
@@ -132,21 +117,30 @@ class Upstream:
     # --- asking
 
     async def request(
-        self, ref: str, client_id: str, *, allow_delegation: bool, timeout_s: float
+        self,
+        ref: str,
+        client_id: str,
+        *,
+        build_request_id: str | None,
+        allow_delegation: bool,
+        timeout_s: float,
+        asked_by: Sequence[str],
     ) -> Available | Delegated:
         """Ask it for a partition; see `belog.service.upstreams.Upstream.request`.
 
         An attempt that is under way there, or that this request begins there, is a delegated
         attempt here, durably before the answer is given.
         """
+        chain = passed_on(ref, asked_by, str(self._instance.identity.log_id), self.name)
         await self._check_log()
-        answer: ClientAvailable | ClientDelegated | None
-        answer = await self._under_way_there(ref, allow_delegation=allow_delegation)
+        if not allow_delegation:
+            return await self._there_already(ref)
+        answer: ClientAvailable | ClientDelegated | None = await self._under_way_there(ref)
         if answer is None:
-            answer = await self._ask_together(ref, client_id, allow_delegation=allow_delegation)
+            answer = await self._ask_together(ref, client_id, chain)
         if isinstance(answer, ClientAvailable):
             return available(ref, answer.index, answer.log_id, answer.manifest)
-        await self._delegate(answer, client_id)
+        await self._delegate(answer, client_id, build_request_id)
         if timeout_s:
             found = await self._client.wait(
                 ref, ENDS, timeout_s=timeout_s, min_index=max(answer.index, 0)
@@ -159,7 +153,17 @@ class Upstream:
         estimate = answer.estimated_completion
         return Delegated(ref, answer.build_request_id, answer.log_id, answer.index, estimate)
 
-    async def _under_way_there(self, ref: str, *, allow_delegation: bool) -> ClientDelegated | None:
+    async def _there_already(self, ref: str) -> Available:
+        """Return what is there; nothing is begun for one who lets nobody else make it."""
+        end = (await self._client.status()).next_idx
+        found = await self._client.partition(ref, min_index=end - 1)
+        if found.state == "available":
+            row, log_id = found.row, str(self._cursor.log_id)
+            return available(ref, row.available_index, log_id, row.manifest)
+        owned = self._instance.require_producer().lifecycle.owned_states
+        raise not_delegated(found, self.name, is_under_way=found.state in owned)
+
+    async def _under_way_there(self, ref: str) -> ClientDelegated | None:
         """Return who makes what is delegated already; None: it has to be asked for.
 
         Asking again would join the attempt with another build each time.
@@ -171,17 +175,6 @@ class Upstream:
         if found.state not in self._instance.require_producer().lifecycle.owned_states:
             return None
         owner = found.row.job_graph_run_id
-        if not allow_delegation:
-            msg = f"build {owner!r} of upstream {self.name} is making it"
-            raise NotOwner(
-                msg,
-                state=found.state,
-                last_index=found.row.index,
-                allowed=(),
-                owner=owner,
-                hint="allow delegation, or wait for its end",
-                subject=f"partition:{ref}",
-            )
         return ClientDelegated(ref, owner, str(self._cursor.log_id), found.row.index, None)
 
     async def _check_log(self) -> None:
@@ -208,54 +201,62 @@ class Upstream:
             return  # its log is the same, and was vacuumed
 
     async def _ask_together(
-        self, ref: str, client_id: str, *, allow_delegation: bool
+        self, ref: str, client_id: str, chain: tuple[str, ...]
     ) -> ClientAvailable | ClientDelegated:
-        """Ask once for all who ask at the same time: a circle of instances ends here, too."""
-        key = ref, allow_delegation
+        """Ask once for all who ask at the same time by the same way.
+
+        By another way the request may be one's own come back: joined, it would wait for itself.
+        """
+        key = ref, chain
         task = self._asking.get(key)
         if task is None:
-            task = asyncio.ensure_future(
-                self._ask(ref, client_id, allow_delegation=allow_delegation)
-            )
+            task = asyncio.ensure_future(self._ask(ref, client_id, chain))
             self._asking[key] = task
             task.add_done_callback(lambda _: self._asking.pop(key, None))
         return await asyncio.shield(task)
 
     async def _ask(
-        self, ref: str, client_id: str, *, allow_delegation: bool
+        self, ref: str, client_id: str, chain: tuple[str, ...]
     ) -> ClientAvailable | ClientDelegated:
-        answer = await self._client.request_partition(
-            ref, client_id=client_id, allow_delegation=allow_delegation
-        )
+        answer = await self._client.request_partition(ref, client_id=client_id, asked_by=chain)
         if isinstance(answer, ClientBuilding):
             # The build is there now, and for the upstream's own graph to work off.
             log_id = str(self._cursor.log_id)
             return ClientDelegated(ref, answer.build_request_id, log_id, answer.index, None)
         return answer
 
-    async def _delegate(self, answer: ClientDelegated, client_id: str) -> None:
+    async def _delegate(
+        self, answer: ClientDelegated, client_id: str, build_id: str | None
+    ) -> None:
         """Have a delegated attempt here for what is under way there."""
         for _ in range(ATTEMPTS_MAX):
             here = await self._state(answer.ref)
-            events = await self._delegation(here, answer, client_id)
+            events = await self._delegation(here, answer, client_id, build_id)
             if not events or await self._append(events):
                 break
         # It may have ended there before it was delegated here, and nobody would notice.
         await self._settle(answer.ref, answer.index)
 
     async def _delegation(
-        self, here: SubjectState | None, answer: ClientDelegated, client_id: str
+        self,
+        here: SubjectState | None,
+        answer: ClientDelegated,
+        client_id: str,
+        build_id: str | None,
     ) -> list[Event]:
         owned = self._instance.require_producer().lifecycle.owned_states
         delegated = PartitionDelegated(
             build_request_id=answer.build_request_id,
             delegated_to_log=answer.log_id,
             delegated_to_build=answer.build_request_id,
+            message=self._subject,
         )
         clients = [client_id]
         if here is None or here.state not in owned:
-            build = str(uuid4())
-            first = PartitionRequested(build_request_id=build, requesting_clients=clients)
+            build = build_id or str(uuid4())
+            first = PartitionRequested(
+                build_request_id=build, requesting_clients=clients, message=self._subject
+            )
             delegated = msgspec.structs.replace(delegated, build_request_id=build)
             expected = -1 if here is None else here.index
             return [
@@ -269,9 +270,15 @@ class Upstream:
         await self._instance.reach(here.index, REACH_S)
         tables = self._instance.queries.tables
         row = (await self._instance.calls.run(tables.get, PartitionRow, answer.ref)).value
-        if row is None or row.attempt is None or client_id in row.attempt.requesting_clients:
+        attempt = None if row is None else row.attempt
+        if attempt is None or (
+            client_id in attempt.requesting_clients
+            and build_id in {None, owner, *attempt.joined_builds}
+        ):
             return []
-        joined = PartitionJoined(build_request_id=owner, requesting_clients=clients)
+        joined = PartitionJoined(
+            build_request_id=build_id or owner, requesting_clients=clients, message=self._subject
+        )
         return [self._event(joined, answer.ref, expected=here.index)]
 
     # --- following
@@ -299,7 +306,7 @@ class Upstream:
 
     def _wanted(self) -> EventFilter:
         return EventFilter(
-            partition_patterns=self._patterns, subject_kinds=("partition",), event_types=_TYPES
+            partition_patterns=self._patterns, subject_kinds=("partition",), event_types=MIRRORED
         )
 
     async def _begin(self) -> None:
@@ -385,6 +392,7 @@ class Upstream:
         there = There(
             ref=ref,
             log_id=self._cursor.log_id or UUID(int=0),
+            name=self.name,
             state=found.state,
             index=found.row.index,
             build_id=found.row.job_graph_run_id,

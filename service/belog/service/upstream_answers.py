@@ -6,14 +6,33 @@ import msgspec
 from msgspec import Struct
 
 from belog.client import PartitionState
+from belog.client.settings import ClientOptions
 from belog.schemas.envelope import Event, StoredEvent
-from belog.schemas.errors import Conflict
+from belog.schemas.errors import Conflict, NotOwner
 from belog.schemas.events import Manifest
 from belog.schemas.wire import message_to_json
 from belog.service.upstreams import Available
 from belog.v1.catalog_pb2 import PartitionManifest
 
-__all__ = ["ENDS", "NO_EVENT", "UpstreamSettings", "available", "ended_upstream", "manifest_of"]
+__all__ = [
+    "ASK_RETRY_S",
+    "ENDS",
+    "NO_EVENT",
+    "UpstreamSettings",
+    "available",
+    "client_options",
+    "ended_upstream",
+    "manifest_of",
+    "not_delegated",
+]
+
+
+ASK_RETRY_S: Final = 3.0
+"""How long an upstream is tried again when a partition is asked for, seconds: whoever waits for the
+answer has a time-out of his own, usually of some ten seconds."""
+
+ANSWER_S: Final = 10.0
+"""How long an upstream's answer may take, seconds."""
 
 
 class UpstreamSettings(Struct, frozen=True, kw_only=True):
@@ -29,6 +48,18 @@ class UpstreamSettings(Struct, frozen=True, kw_only=True):
     key_file: str | None = None
 
 
+def client_options(settings: UpstreamSettings) -> ClientOptions:
+    """Return what a client of an upstream is made with."""
+    return ClientOptions(
+        token=settings.token,
+        ca_file=settings.ca_file,
+        cert_file=settings.cert_file,
+        key_file=settings.key_file,
+        retry_s=ASK_RETRY_S,
+        timeout_s=ANSWER_S,
+    )
+
+
 ENDS: Final = ("available", "failed", "stale", "removed")
 
 
@@ -42,6 +73,28 @@ def ended_upstream(found: PartitionState) -> Conflict:
         allowed=(),
         owner=found.row.job_graph_run_id or None,
         hint="ask again to have it made anew",
+        subject=f"partition:{found.ref}",
+    )
+
+
+def not_delegated(found: PartitionState, name: str, *, is_under_way: bool) -> Conflict:
+    """Return the error of one who asked for what is not there, and does not let others make it.
+
+    Args:
+        found: As it is upstream.
+        name: The upstream's.
+        is_under_way: Whether a build is making it there.
+    """
+    owner = found.row.job_graph_run_id
+    whose = f"build {owner!r} of upstream {name} is making it"
+    nobody = f"it is {found.state or 'never seen'}, and only the upstream {name} makes it"
+    return (NotOwner if is_under_way else Conflict)(
+        whose if is_under_way else nobody,
+        state=found.state,
+        last_index=found.row.index if found.state else -1,
+        allowed=(),
+        owner=owner if is_under_way else None,
+        hint="allow delegation, or wait for it",
         subject=f"partition:{found.ref}",
     )
 

@@ -1,6 +1,6 @@
 """What asking for a partition is answered, and who else may be asked: the seam to federation."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from msgspec import Struct
@@ -55,12 +55,30 @@ class Upstream(Protocol):
         ...
 
     async def request(
-        self, ref: str, client_id: str, *, allow_delegation: bool, timeout_s: float
+        self,
+        ref: str,
+        client_id: str,
+        *,
+        build_request_id: str | None,
+        allow_delegation: bool,
+        timeout_s: float,
+        asked_by: Sequence[str],
     ) -> Available | Delegated:
         """Ask it for a partition; indices and log id of the answer are those of its log.
 
+        Args:
+            ref: The partition.
+            client_id: Who wants it.
+            build_request_id: The build here that wants it: it owns the delegated attempt here, or
+                joins the one that there is. None: a new id.
+            allow_delegation: Whether it may be made there; without, it is there or refused.
+            timeout_s: How long to wait until it was made, seconds.
+            asked_by: Logs whose instances passed the request on, oldest first.
+
         Raises:
             NotOwner: It is being made, and delegation is not allowed.
+            Conflict: It is not there, and delegation is not allowed.
+            Misconfigured: The instances ask each other in a circle.
             Unavailable: The instance cannot be reached.
             LogReplaced: It has another log than the one that is remembered.
         """

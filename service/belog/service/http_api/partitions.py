@@ -6,6 +6,7 @@ from typing import Final
 
 from google.protobuf import json_format
 
+from belog.client.calls import ASKED_BY_HEADER
 from belog.processors.indexes import Order, Where
 from belog.processors.rows import PartitionRow
 from belog.query.answers import Explanation, Graph, Listing
@@ -14,6 +15,7 @@ from belog.schemas.errors import InvalidInput
 from belog.schemas.filters import EventFilter, glob_regex
 from belog.schemas.wire_json import event_to_json, to_json
 from belog.service.access import Grant
+from belog.service.circles import asked_by
 from belog.service.http_api.answers import Answer, json_answer
 from belog.service.http_api.call import Call
 from belog.service.http_api.events import limit_of, page_answer
@@ -232,6 +234,7 @@ async def request_partition(call: Call) -> Answer:
         allow_delegation=asked.allow_delegation or not asked.HasField("allow_delegation"),
         timeout_s=min(timeout_s, call.settings.wait_s_max),
         build_request_id=asked.build_request_id or None,
+        asked_by=asked_by(call.header(ASKED_BY_HEADER.encode())),
     )
     # One who waits for others may be forgotten when he goes; one who does not is answered at once.
     answer = await (call.while_connected(asking) if timeout_s else asking)

@@ -69,10 +69,13 @@ def test_a_writer_reads_its_own_write(here: World) -> None:
 
 
 def test_a_wait_for_a_state_ends_with_it(here: World) -> None:
-    here.make("a", "b1", [], run="r1", ok=False)
+    here.put("partition.requested", "a", build_request_id="b1")
+    here.put("partition.failed", "a", build_request_id="b1")
     here.catch_up()
-    with pytest.raises(Unavailable, match="is failed after"):
-        here.queries.wait_for_state("a", timeout_s=0.02)
+    with pytest.raises(Conflict, match="the attempt failed") as caught:
+        here.queries.wait_for_state("a", timeout_s=30)
+    assert "partition request" in caught.value.hint
+    assert here.queries.wait_for_state("a", ["failed"], timeout_s=0).value.state == "failed"
     with pytest.raises(InvalidFilter):
         here.queries.wait_for_state("a", ["done"], timeout_s=0)
     answers: list[str] = []
@@ -81,10 +84,29 @@ def test_a_wait_for_a_state_ends_with_it(here: World) -> None:
         answers.append(here.queries.wait_for_state("a", timeout_s=30).value.state)
 
     waiting = threading.Thread(target=wait)
+    here.put("partition.requested", "a", build_request_id="b2")
     waiting.start()
-    here.make("a", "b2", [], run="r2")
+    here.put("partition.scheduled", "a", build_request_id="b2")
+    here.put("partition.building", "a", build_request_id="b2")
+    here.put("partition.available", "a", build_request_id="b2")
     waiting.join(30)
     assert answers == ["available"]
+
+
+def test_a_failure_that_tables_still_show_does_not_end_a_wait(here: World) -> None:
+    here.put("partition.requested", "a", build_request_id="b1")
+    here.put("partition.failed", "a", build_request_id="b1")
+    here.catch_up()
+    here.put("partition.requested", "a", build_request_id="b2")
+    # Tables that another program brings up, as a worker does.
+    behind = QueryEngine(here.queries.tables, here.log)
+    with pytest.raises(Unavailable, match="is failed after"):
+        behind.wait_for_state("a", timeout_s=0.02)
+    following = threading.Timer(0.1, here.catch_up)
+    following.start()
+    with pytest.raises(Unavailable, match="is requested after"):
+        behind.wait_for_state("a", timeout_s=0.5)
+    following.join()
 
 
 def test_a_new_failure_ends_a_wait(here: World) -> None:

@@ -179,6 +179,7 @@ REFUSED: Final = [
         "2|partition|wait|raw|nonsense",
         "5|partition|wait|sales|--timeout|0.1",
         "5|partition|wait|nowhere|--timeout|0.1",
+        "3|partition|wait|lost",
         "3|partition|request|sales|--build|b3|--no-delegation",
         "5|partition|request|sales|--build|b2|--client|bob|--timeout|0.1",
         "2|audit|--partition|a|--build|b",

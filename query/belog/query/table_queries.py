@@ -106,27 +106,28 @@ class TableQueries:
             timeout_s: Longest wait, seconds.
 
         Raises:
-            Conflict: An attempt failed meanwhile, and `failed` is not waited for. One that had
-                failed before does not count: another may mend it.
+            Conflict: It is failed, or becomes so, and `failed` is not waited for: nobody is making
+                it, by all that the log holds.
             Unavailable: The time was over before.
             InvalidFilter: There is no such state.
         """
         _check_states(states)
         deadline = time.monotonic() + timeout_s
-        failed_before: int | None = None
-        is_first = True
         if self._catch_up is not None:
             self._catch_up()
+        is_current = self._catch_up is not None
         while True:
             answer = self.tables.get(PartitionRow, ref)
             row = answer.value
             if row is not None and row.state in states:
                 return Answer(row, answer.applied)
             if row is not None and row.state == "failed":
-                if not is_first and row.index != failed_before:
+                if is_current:
                     raise _failed(row, self.log.name)
-                failed_before = row.index
-            is_first = False
+                # It may have been asked for again, and the tables do not show it yet.
+                is_current = self._reaches_end(deadline)
+                if is_current:
+                    continue
             if time.monotonic() >= deadline:
                 state = "never seen" if row is None else row.state
                 msg = f"{ref!r} is {state} after {timeout_s:g} s, not {' or '.join(states)}"
@@ -134,6 +135,17 @@ class TableQueries:
                     msg, log=self.log.name, index=answer.applied, subject=f"partition:{ref}"
                 )
             self._reaches(answer.applied, min(deadline, time.monotonic() + WAIT_SLICE_S))
+
+    def _reaches_end(self, deadline: float) -> bool:
+        """Wait until the tables hold all that the log holds now."""
+        end = self.log.next_position()
+        while (status := self.tables.status()).position < end:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return False
+            # What is left may be void, and moves the position alone.
+            self.tables.wait_for(status.applied, min(left, WAIT_SLICE_S))
+        return True
 
     # --- rows
 
@@ -190,7 +202,7 @@ def _failed(row: PartitionRow, log: str) -> Conflict:
         last_index=row.index,
         allowed=LIFECYCLE_1.allowed("partition", row.state),
         owner=None if row.attempt is None else row.attempt.build_id,
-        hint="belog partition explain says why",
+        hint="belog partition explain says why, belog partition request begins anew",
         log=log,
         index=row.index,
         subject=f"partition:{row.ref}",

@@ -92,7 +92,7 @@ def partition_wait(
     timeout: Annotated[float, typer.Option("--timeout", min=0, help="Seconds.")] = TIMEOUT_S,
     as_json: options.JsonOption = False,
 ) -> None:
-    """Wait until a partition is in a state: exit code 3 if an attempt fails, 5 if time is over.
+    """Wait until a partition is in a state: exit code 3 if it is failed, 5 if time is over.
 
     Example: belog partition wait sales/2026-01-31 available --timeout 600 --log sqlite:///demo.db
     """

@@ -154,13 +154,14 @@ class ServiceSource:
                 msg = f"{state!r} is no state of a partition"
                 raise InvalidFilter(msg, hint=f"one of {', '.join(known)}")
         deadline = time.monotonic() + timeout_s
-        first: int | None = None
         seen = self._service.partition(ref)
+        if seen.state == "failed" and seen.state not in states:
+            # It may have been asked for again, and the tables do not show it yet.
+            end = self._service.status().next_idx
+            seen = self._service.partition(ref, min_index=end - 1)
         while seen.state not in states:
-            if seen.state == "failed" and first is not None and seen.row.index != first:
+            if seen.state == "failed":
                 raise self._failed(ref, seen.row.index)
-            # One that had failed before does not count: another attempt may mend it.
-            first = seen.row.index if seen.state == "failed" else -1
             after = self._change(ref, seen.as_of, deadline)
             if after is None:
                 msg = f"{ref!r} is {seen.state or 'never seen'} after {timeout_s:g} s, "
@@ -177,7 +178,7 @@ class ServiceSource:
             state="failed",
             last_index=index,
             allowed=LIFECYCLE_1.allowed("partition", "failed"),
-            hint="belog partition explain says why",
+            hint="belog partition explain says why, belog partition request begins anew",
             log=self._url,
             index=index,
             subject=f"partition:{ref}",

@@ -11,15 +11,12 @@ not sync, so a power cut can leave a commit that was never acknowledged with an 
 table then says that it is damaged, and the newest file of `_delta_log` is to be deleted.
 """
 
-import os
 import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 from uuid import UUID
-
-from msgspec import Struct
 
 from belog.schemas.envelope import Event, StoredEvent, decode_event, encode_event
 from belog.schemas.errors import (
@@ -52,8 +49,9 @@ from belog.storage.creation import (
 )
 from belog.storage.delta_rows import check_created_at
 from belog.storage.delta_table import CommitLost, DeltaStore, index_bounds
+from belog.storage.delta_turns import NEXT_NAME, TURN_NAME, Turns
 from belog.storage.delta_uri import DeltaLocation, local_location, parse_delta_uri
-from belog.storage.delta_vacuum import remove_records
+from belog.storage.delta_vacuum import FilesReport, optimize_files, remove_records
 from belog.storage.interface import (
     SCAN_RECORDS_MAX,
     Capabilities,
@@ -75,10 +73,11 @@ from belog.storage.touch import TOUCH_RECORDS_MAX, touches
 
 __all__ = ["RETENTION_H_MIN", "DeltaLog", "FilesReport"]
 
-COMMIT_TRIES_MAX: Final = 100
-"""Tries of one group against other processes' commits: at some 10 ms each, a second of losing."""
-PAUSE_S_MAX: Final = 0.05
-"""Longest pause before a commit is tried again, seconds: a few commits of others."""
+COMMIT_S_MAX: Final = 30.0
+"""How long a group is tried against other processes' commits, seconds: three times what the slowest
+turn of others may take (`belog.storage.delta_courtesy`)."""
+OWN_NAMES: Final = ("_delta_log", "day=", NEXT_NAME, TURN_NAME)
+"""What names in a table's folder begin with."""
 POLL_LOCAL_S: Final = 0.02
 POLL_STORE_S: Final = 0.5
 """How often a waiting reader looks for a new version, seconds: a look costs 1 ms on a local disk,
@@ -86,15 +85,6 @@ and a paid listing in an object store."""
 RETENTION_H_MIN: Final = 168
 """Hours for which a file that was replaced stays: deltalake's own bound, a week. A reader that
 started before the replacement goes on to find it."""
-
-
-class FilesReport(Struct, frozen=True, kw_only=True):
-    """What care for a table's files did."""
-
-    added: int = 0
-    removed: int = 0
-    """Files replaced by `optimize` (they stay for the retention), or deleted by `vacuum_files`."""
-    dry_run: bool = False
 
 
 class DeltaLog(ConditionalLog):
@@ -126,6 +116,7 @@ class DeltaLog(ConditionalLog):
         # Only the leader of a commit group touches these.
         self._writer = DeltaStore(location)
         self._recent = RecentRecords(0)
+        self._turns = Turns(location.folder)
         self._group: CommitGroup[Append, list[Receipt]] = CommitGroup(self._commit)
         self._view = JudgedView(self.scan, self.name)
 
@@ -166,8 +157,10 @@ class DeltaLog(ConditionalLog):
             if not folder.is_dir():
                 raise InvalidUri(f"{folder} is a file", log=self.name, hint="name a folder")
             if not (folder / "_delta_log").is_dir():
-                if stranger := next(folder.iterdir(), None):
-                    msg = f"{folder} is a folder of something else: it holds {stranger.name}"
+                names = sorted(entry.name for entry in folder.iterdir())
+                # Its first data file is there before its first commit, also where its maker died.
+                if stranger := next((n for n in names if not n.startswith(OWN_NAMES)), None):
+                    msg = f"{folder} is a folder of something else: it holds {stranger}"
                     raise InvalidUri(msg, log=self.name, hint="name a new folder")
                 return None
         return self._reader.load()
@@ -300,39 +293,51 @@ class DeltaLog(ConditionalLog):
     def _commit(self, group: Sequence[Append]) -> Sequence[Result]:
         """Commit what the waiting calls want, as far as their conditions hold."""
         self._check_open()
-        store = self._writer
-        is_fresh = False
-        for tried in range(COMMIT_TRIES_MAX):
-            plan = self._plan(store, group)
-            if not is_fresh and any(isinstance(r, BaseException) for r in plan.results):
-                # What is refused must be refused by the log as it is now.
-                is_fresh = True
-                store.refresh()
-                self._recent.forget(store.next_idx)
-                plan = self._plan(store, group)
-            if not plan.batches:
-                return plan.results
-            try:
-                done = self._try(store, plan)
-            except OutcomeUnknown as error:
-                self._recent.forget(store.next_idx)
-                return plan.unknown(group, error.message, log=self.name, cause=error)
-            except BelogError as error:
-                self._recent.forget(store.next_idx)
-                return plan.failed_by(error)
-            if done:
-                with self._changed:
-                    self._changed.notify_all()
-                return plan.results
-            is_fresh = True
-            self._recent.forget(store.next_idx)
-            self._pause(tried)
+        deadline = time.monotonic() + COMMIT_S_MAX
+        while time.monotonic() < deadline:
+            with self._turns.turn():
+                results = self._committed(group)
+            if results is not None:
+                return results
+            self._turns.lost()
         busy = Overloaded(
-            f"other writers were faster {COMMIT_TRIES_MAX} times",
+            f"other writers were faster for {COMMIT_S_MAX:g} s",
             log=self.name,
             hint="append in larger batches, or from fewer processes",
         )
         return [again(busy) for _ in group]
+
+    def _committed(self, group: Sequence[Append]) -> Sequence[Result] | None:
+        """Try once; None where another writer was faster, and the log is read on."""
+        store = self._writer
+        if is_fresh := store.is_behind():
+            self._refresh()
+        plan = self._plan(store, group)
+        if not is_fresh and any(isinstance(r, BaseException) for r in plan.results):
+            # What is refused must be refused by the log as it is now.
+            self._refresh()
+            plan = self._plan(store, group)
+        if not plan.batches:
+            return plan.results
+        try:
+            done = self._try(store, plan)
+        except OutcomeUnknown as error:
+            self._recent.forget(store.next_idx)
+            return plan.unknown(group, error.message, log=self.name, cause=error)
+        except BelogError as error:
+            self._recent.forget(store.next_idx)
+            return plan.failed_by(error)
+        if not done:
+            self._recent.forget(store.next_idx)
+            return None
+        self._turns.won()
+        with self._changed:
+            self._changed.notify_all()
+        return plan.results
+
+    def _refresh(self) -> None:
+        self._writer.refresh()
+        self._recent.forget(self._writer.next_idx)
 
     def _plan(self, store: DeltaStore, group: Sequence[Append]) -> Plan:
         return plan_appends(
@@ -374,12 +379,6 @@ class DeltaLog(ConditionalLog):
         if failed is not None:
             raise failed
         return False
-
-    @staticmethod
-    def _pause(tried: int) -> None:
-        # Writers that lost together must not come back together.
-        share = int.from_bytes(os.urandom(2), "big") / 0xFFFF
-        time.sleep(share * min(PAUSE_S_MAX, 0.001 * 2**tried))
 
     def _touched(self, store: DeltaStore, events: Sequence[Event], seen_idx: int) -> bool:
         if store.next_idx - seen_idx > TOUCH_RECORDS_MAX:
@@ -452,15 +451,7 @@ class DeltaLog(ConditionalLog):
         """
         self._require_identity()
         store = DeltaStore(self._location)
-        for tried in range(COMMIT_TRIES_MAX):
-            store.load()
-            try:
-                added, removed = store.optimize()
-            except CommitLost:
-                self._pause(tried)
-                continue
-            return FilesReport(added=added, removed=removed)
-        raise Overloaded("writers were faster each time", log=self.name, hint="try again later")
+        return optimize_files(store)
 
     def vacuum_files(
         self, retention_h: int = RETENTION_H_MIN, *, dry_run: bool = True

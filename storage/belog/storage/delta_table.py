@@ -218,6 +218,13 @@ class DeltaStore:
             self._identity = self._identity_of(table)
         return True
 
+    def is_behind(self) -> bool:
+        """Whether there is a newer version, as far as that is free to know: on a local disk."""
+        return self.location.folder is not None and self._commit_file(self.version + 1).exists()
+
+    def _commit_file(self, version: int) -> Path:
+        return Path(self.location.table_uri) / "_delta_log" / f"{version:020d}.json"
+
     def _table(self) -> deltalake.DeltaTable:
         if self._loaded is None:
             msg = "the table is not loaded"
@@ -334,7 +341,7 @@ class DeltaStore:
         if folder is None:
             return
         try:
-            commit = folder / "_delta_log" / f"{version:020d}.json"
+            commit = self._commit_file(version)
             paths = [commit, commit.parent, folder]
             for line in commit.read_text(encoding="utf-8").splitlines():
                 added = json.loads(line).get("add")

@@ -89,6 +89,11 @@ def test_one_command_serves_a_log_of_its_own_and_survives_being_killed(tmp_path:
     with serving(tmp_path) as service:
         assert service.get("/partitions/sales%2F1")["status"] == "REQUESTED"
         assert service.get("/status")["next_idx"] == "2"
+        foreign = Request(service.url + "/status", headers={"Host": "evil.example"})  # noqa: S310
+        with pytest.raises(HTTPError) as refused:
+            urlopen(foreign, timeout=ANSWER_S)  # noqa: S310 - our own
+        with refused.value as answer:
+            assert answer.code == 421
     # Nothing but the log is left, and commands can read it directly.
     (event,) = (
         belog("events", "--log", "sqlite:///belog.db", "--since", "1", "--json", cwd=tmp_path)

@@ -17,11 +17,15 @@ import pytest
 from google.protobuf import json_format
 from google.protobuf.message_factory import GetMessageClass
 
+from belog.client.problems import error_from, problem_in
+from belog.schemas.errors import Forbidden
 from belog.schemas.fold import SubjectState
 from belog.schemas.payload import JsonValue, encode_payload
 from belog.schemas.wire import json_to_message
 from belog.service import requesting
 from belog.service.access import Role
+from belog.service.binding import own_hosts
+from belog.service.configuration import ServerSection
 from belog.service.http_api.openapi import messages
 from belog.service.http_api.route_table import Reach, RouteEntry
 from belog.service.http_api.routes import ROUTES
@@ -189,6 +193,34 @@ def test_pages_of_other_sites_may_not_write_without_a_token(server: Served) -> N
     bad(server.client.post("/partitions/x/request", headers=other), 403, "forbidden")
     own = {"origin": server.url}
     good(server.client.post("/partitions/x/request", headers=own))
+
+
+def test_without_tokens_only_its_own_names_are_answered(tmp_path: Path) -> None:
+    own = own_hosts(ServerSection(hosts=("Belog.Example",)))
+    assert own_hosts(ServerSection(host="0.0.0.0", allow_open=True)) is None  # noqa: S104
+    with served(tmp_path, settings=lowered(hosts=own)) as server:
+
+        def call(path: str, host: str, **headers: str) -> httpx.Response:
+            return server.client.get(path, headers={"host": host, **headers})
+
+        for host in ("evil.example", f"evil.example:{server.port}", "localhost.evil.example", ""):
+            for path in ("/events?since=0", "/healthz", "/openapi.json", "/nowhere"):
+                found = bad(call(path, host), 421, "misdirected_request")
+                assert "server.hosts" in found["hint"]
+        rebound = {"host": "evil.example", "origin": "http://evil.example"}
+        bad(
+            server.client.post("/partitions/x/request", headers=rebound), 421, "misdirected_request"
+        )
+        names = ("localhost", "127.0.0.1", "[::1]", "10.1.2.3", "belog.example", "me.localhost")
+        for host in names:
+            for written in (host, f"{host}:{server.port}"):
+                good(call("/events?since=0", written))
+        told = call("/status", "evil.example").content
+        assert isinstance(error_from(problem_in(told), status=421, url=server.url), Forbidden)
+    # With tokens a page of another site has none to show.
+    with served(tmp_path, settings=lowered(hosts=own), who=access()) as server:
+        headers = {"host": "evil.example", **bearer("reader")}
+        good(server.client.get("/events?since=0", headers=headers))
 
 
 # --- answers are the messages of the protos

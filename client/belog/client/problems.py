@@ -71,6 +71,7 @@ _BY_STATUS: Final[dict[int, type[BelogError]]] = {
     413: errors.InvalidInput,
     414: errors.InvalidInput,
     415: errors.InvalidInput,
+    421: errors.Forbidden,
     422: errors.InvalidInput,
     429: errors.Overloaded,
     431: errors.InvalidInput,

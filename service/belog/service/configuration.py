@@ -122,6 +122,10 @@ class ServerSection(Section, frozen=True, kw_only=True):
     allow_open: Annotated[
         bool, _key("Bind other addresses than this machine's own although there are no tokens.")
     ] = False
+    hosts: Annotated[
+        tuple[str, ...],
+        _key("Names that it is called by beside `localhost` and addresses, without tokens."),
+    ] = ()
     wait_s_max: Annotated[float, _key("Longest wait of a long-poll, seconds.", ge=0, le=3_600)] = (
         WAIT_S_MAX
     )

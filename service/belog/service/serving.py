@@ -4,7 +4,7 @@ import asyncio
 import gc
 from collections.abc import Awaitable, Callable
 
-from belog.service.binding import check_binding, check_upstreams
+from belog.service.binding import check_binding, check_upstreams, own_hosts
 from belog.service.configuration import Configuration
 from belog.service.dashboard import PAGES, page_handler
 from belog.service.federation import federated
@@ -119,6 +119,7 @@ def _http_settings(configuration: Configuration) -> HttpSettings:
         page_events_max=server.page_events_max,
         batch_events_max=server.batch_events_max,
         body_bytes_max=server.body_bytes_max,
+        hosts=own_hosts(server),
     )
 
 

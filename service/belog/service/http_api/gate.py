@@ -19,6 +19,7 @@ from belog.schemas.errors import (
     Unauthenticated,
 )
 from belog.service.access import Access, Grant, Role
+from belog.service.binding import is_own_host
 from belog.service.http_api.answers import Answer, problem
 from belog.service.http_api.call import (
     Call,
@@ -43,6 +44,10 @@ Handler = Callable[[Call], Awaitable[Answer | None]]
 
 CALL: Final = "belog.call"
 """Where the gate leaves the call in the scope."""
+
+HOSTS_SEEN_MAX: Final = 64
+"""Values of `Host` that are known to be good: as many as a service has names, each with and
+without its port; further ones are only looked at each time."""
 
 _NOBODY: Final = Grant("", Role.READ)
 _METHODS_WITH_BODY: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
@@ -103,6 +108,7 @@ class Gate:
         self._settings = settings
         self._table = table
         self._slots = slots
+        self._hosts_seen: set[bytes] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let a request in, or answer why not."""
@@ -110,6 +116,7 @@ class Gate:
             await self._app(scope, receive, send)
             return
         try:
+            self._check_host(scope)
             found, entry = self._route(scope)
             bind(route=entry.path)
             grant = self._grant(scope, entry)
@@ -147,6 +154,27 @@ class Gate:
         # The router sees paths as they were sent, each ref in one segment.
         scope["path"] = found.path
         await self._app(scope, receive, send)
+
+    def _check_host(self, scope: Scope) -> None:
+        """Refuse a name that is not the service's, where no token is needed to read.
+
+        It would be that of a page of another site, which has it resolve to this machine.
+        """
+        names = self._settings.hosts
+        if names is None or not self._access.is_open:
+            return
+        host = header_of(scope, b"host")
+        # Browsers always send one.
+        if host is None or host in self._hosts_seen:
+            return
+        if not is_own_host(host.decode("latin-1"), names):
+            error = Forbidden(
+                "without tokens this service does not answer to the name that it was called by",
+                hint="call it localhost or by its address, or add the name to server.hosts",
+            )
+            raise Refused(problem(error, status=421, code="misdirected_request"))
+        if len(self._hosts_seen) < HOSTS_SEEN_MAX:
+            self._hosts_seen.add(host)
 
     def _route(self, scope: Scope) -> tuple[Found, RouteEntry]:
         raw: bytes = scope.get("raw_path") or scope["path"].encode()

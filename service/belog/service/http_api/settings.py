@@ -78,5 +78,7 @@ class HttpSettings(Struct, frozen=True, kw_only=True):
     """Requests that wait, and streams, at once."""
     heartbeat_s: float = HEARTBEAT_S
     """Longest silence on a stream, seconds."""
+    hosts: frozenset[str] | None = None
+    """Names that it is called by, where everyone may do everything; None for any."""
     title: str = "belog"
     """Name of the service in its OpenAPI document."""

@@ -16,6 +16,7 @@ from belog.processors.indexes import (
     index_names,
     state_index,
 )
+from belog.processors.own_events import OwnEvents
 from belog.processors.rows import ROW_TYPES, R, Row, RowKind
 from belog.processors.table_fold import TABLE_SCHEMA_VERSION, Change, RowChange, TableFold
 from belog.processors.tables import (
@@ -127,11 +128,13 @@ class MemoryTables(TableReader):
         """Take the next records of the log, all at once; see `TableFold.apply`."""
         with self._changed:
             self._check_open()
-            change = self._fold.apply(records, accepted)
-            if self._entered:
-                self._enter(change.rows)
-            self._changed.notify_all()
-            return change
+            return self._entered_change(self._fold.apply(records, accepted))
+
+    def _entered_change(self, change: Change) -> Change:
+        if self._entered:
+            self._enter(change.rows)
+        self._changed.notify_all()
+        return change
 
     def catch_up(self, log: EventLog) -> int:
         """Apply what the log holds now; blocks for as long as that takes.
@@ -155,12 +158,15 @@ class MemoryTables(TableReader):
                 if next_position == position or not log.scan(position, 1):
                     return self._fold.fold.next_idx
 
-    def read_on(self, log: EventLog, limit: int = SCAN_RECORDS_MAX) -> EventPage:
+    def read_on(
+        self, log: EventLog, limit: int = SCAN_RECORDS_MAX, own: OwnEvents | None = None
+    ) -> EventPage:
         """Apply the next records of the log and return the events among them, read once for both.
 
         Args:
             log: Of these tables.
             limit: Most records to take.
+            own: What this process wrote to the log; events that are there are not read.
 
         Returns:
             A page; its `next_idx` is that of the tables.
@@ -171,8 +177,13 @@ class MemoryTables(TableReader):
         """
         with self._catching_up:
             position = self._fold.fold.next_position
-            records = log.scan(position, limit)
             events: list[StoredEvent] = []
+            if own is not None and (confirmed := own.take(position, limit)):
+                with self._changed:
+                    self._check_open()
+                    self._entered_change(self._fold.take(confirmed, events))
+                return EventPage(tuple(events), self._fold.fold.next_idx, len(confirmed) == limit)
+            records = log.scan(position, limit)
             if records:
                 self.apply(records, events)
             else:

@@ -11,7 +11,7 @@ import msgspec
 
 from belog.schemas.envelope import Event
 from belog.schemas.errors import Corrupt
-from belog.schemas.payload import JsonValue, decode_payload
+from belog.schemas.payload import JsonValue, known_payload
 
 __all__ = ["INT_MAX", "Body", "body_of", "count", "json_text", "text", "texts"]
 
@@ -60,6 +60,6 @@ def body_of(event: Event) -> Body:
     if event.payload == _EMPTY_MAP:
         return _EMPTY
     try:
-        return decode_payload(event.payload)
+        return known_payload(event.payload)
     except Corrupt:
         return _EMPTY

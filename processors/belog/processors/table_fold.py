@@ -5,8 +5,8 @@ the rows. What a batch of records did is a `Change`: the tables of this process,
 the feed of changes are all written from it, and from nothing else.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, TypeVar
 
 from msgspec import Struct
 
@@ -24,13 +24,16 @@ from belog.processors.rows import (
 )
 from belog.schemas.envelope import StoredEvent
 from belog.schemas.errors import NewerFormat
-from belog.schemas.fold import Accepted, Fold, Outcome, Record
+from belog.schemas.fold import Accepted, Confirmed, Fold, Outcome, Record
 
 __all__ = ["TABLE_SCHEMA_VERSION", "Change", "Checkpoint", "RowChange", "Step", "TableFold"]
 
 TABLE_SCHEMA_VERSION: Final = 2
 """Version of the rows: raised whenever the same log folds to other rows, indexes or counters, so
 that stored tables are made anew."""
+
+
+T = TypeVar("T", Record, Confirmed)
 
 
 class Checkpoint(Struct, frozen=True, gc=False):
@@ -185,8 +188,26 @@ class TableFold:
         Raises:
             NewerFormat: The first record needs newer software; nothing was applied.
         """
+        return self._take(records, self.fold.apply, accepted)
+
+    def take(
+        self, confirmed: Sequence[Confirmed], accepted: list[StoredEvent] | None = None
+    ) -> Change:
+        """Take the next records as `apply` does, where their writer judged them over the same log.
+
+        Args:
+            confirmed: In order of position.
+            accepted: Gets the events.
+        """
+        return self._take(confirmed, self.fold.take, accepted)
+
+    def _take(
+        self,
+        records: Sequence[T],
+        apply: Callable[[T], Outcome | None],
+        accepted: list[StoredEvent] | None,
+    ) -> Change:
         fold = self.fold
-        apply = fold.apply
         start = self.checkpoint
         steps: list[Step] = []
         firsts: dict[Any, dict[str, Row | None]] = {kind: {} for kind in self._by_type}

@@ -8,7 +8,7 @@ alone pays nothing for it.
 import threading
 import time
 from collections import deque
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -30,6 +30,7 @@ from belog.schemas.errors import (
 )
 from belog.schemas.fold import (
     Accepted,
+    Confirmed,
     Duplicate,
     Fold,
     Overlay,
@@ -54,10 +55,17 @@ class ConditionalAppender:
     """The writing half of a producer over a `ConditionalLog`. Thread-safe."""
 
     def __init__(
-        self, log: ConditionalLog, fold: Fold, *, in_flight_max: int, wait_s: float
+        self,
+        log: ConditionalLog,
+        fold: Fold,
+        *,
+        in_flight_max: int,
+        wait_s: float,
+        on_confirmed: Callable[[Confirmed], object] | None = None,
     ) -> None:
         """Write to `log`, judging over `fold`, which this object owns from now on."""
         self._log = log
+        self._on_confirmed = on_confirmed
         self._fold = fold
         self._in_flight_max = in_flight_max
         self._wait_s = wait_s
@@ -306,8 +314,14 @@ class ConditionalAppender:
         for item, receipt in zip(chosen, receipts, strict=True):
             if receipt.index != self._fold.next_idx or item.event.subject_kind == "system":
                 return
-            value = encode_event(item.event) if self._fold.keeps_root else b""
-            self._fold.confirm(item.event, item.after, value, receipt.created_at)
+            event, after = item.event, item.after
+            is_wanted = self._fold.keeps_root or self._on_confirmed is not None
+            value = encode_event(event) if is_wanted else b""
+            self._fold.confirm(event, after, value, receipt.created_at)
+            if self._on_confirmed is not None:
+                self._on_confirmed(
+                    Confirmed(receipt.index, receipt.created_at, value, event, after)
+                )
 
 
 class _Chosen(Struct, frozen=True):

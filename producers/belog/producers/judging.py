@@ -6,7 +6,7 @@ from belog.schemas.envelope import Event, StoredEvent, decode_event
 from belog.schemas.errors import Corrupt, EventIdReused, InvalidEvent
 from belog.schemas.fold import Duplicate, Verdict, View, judge, needs_body
 from belog.schemas.lifecycle import LIFECYCLE_ADOPTED, LIFECYCLES
-from belog.schemas.payload import decode_payload, digest
+from belog.schemas.payload import digest, known_payload
 from belog.schemas.verdict import GOVERNING
 from belog.storage.interface import EventLog, Receipt
 
@@ -23,7 +23,7 @@ def verdict_on(view: View, event: Event, index: int) -> Verdict:
     body = None
     if needs_body(view.lifecycle, event.event_type):
         try:
-            body = decode_payload(event.payload)
+            body = known_payload(event.payload)
         except Corrupt as error:
             raise InvalidEvent(error.message, subject=event.subject) from error
         if event.event_type == LIFECYCLE_ADOPTED:

@@ -36,6 +36,7 @@ from belog.schemas.errors import (
 )
 from belog.schemas.fold import (
     Accepted,
+    Confirmed,
     Duplicate,
     Fold,
     Outcome,
@@ -70,9 +71,18 @@ READ_RETRY_PAUSE_S: Final = 1.0
 class OrderedAppender:
     """The writing half of a producer over an `OrderedLog`. Thread-safe."""
 
-    def __init__(self, log: OrderedLog, fold: Fold, *, in_flight_max: int, wait_s: float) -> None:
+    def __init__(
+        self,
+        log: OrderedLog,
+        fold: Fold,
+        *,
+        in_flight_max: int,
+        wait_s: float,
+        on_confirmed: Callable[[Confirmed], object] | None = None,
+    ) -> None:
         """Write to `log`, judging over `fold`, which this object owns from now on."""
         self._log = log
+        self._on_confirmed = on_confirmed
         self._fold = fold
         self._overlay = Overlay(fold)
         self._in_flight_max = in_flight_max
@@ -339,6 +349,10 @@ class OrderedAppender:
             created_at = self._fold.created_at
         else:
             created_at = self._fold.confirm(event, flight.after, flight.value, report.created_at)
+            if self._on_confirmed is not None:
+                self._on_confirmed(
+                    Confirmed(report.position, report.created_at, flight.value, event, flight.after)
+                )
         self._overlay.discard(event, flight.after.index)
         return Receipt(report.position, created_at, event.event_id)
 

@@ -16,7 +16,7 @@ from belog.producers.pending import Pending
 from belog.schemas.envelope import Event
 from belog.schemas.errors import BelogError, Closed, LogReplaced, LogTruncated, Unsupported
 from belog.schemas.events import Payload, new_event
-from belog.schemas.fold import Fold, SubjectState
+from belog.schemas.fold import Confirmed, Fold, SubjectState
 from belog.schemas.lifecycle import Lifecycle, SubjectKind
 from belog.schemas.payload import JsonValue
 from belog.storage.creation import refuse_replica_append
@@ -95,6 +95,7 @@ class Producer:
         clock: Callable[[], int] = _now_us,
         in_flight_max: int = IN_FLIGHT_EVENTS_MAX,
         wait_s: float = BACK_PRESSURE_WAIT_S,
+        on_confirmed: Callable[[Confirmed], object] | None = None,
     ) -> None:
         """Catch up with an initialized log.
 
@@ -106,6 +107,9 @@ class Producer:
             clock: Gives `occurred_at`, microseconds since the epoch, UTC.
             in_flight_max: Events submitted and not yet decided; more wait.
             wait_s: Longest such wait, seconds.
+            on_confirmed: Told of own events that landed where they were expected to, in the order
+                of their indices; of others not, and of `system` events never. Called in the
+                middle of the work, so it must be quick, must not raise, and not call back.
 
         Raises:
             Unsupported: The log cannot be read.
@@ -124,10 +128,20 @@ class Producer:
         self._appender: _Appender
         if isinstance(log, ConditionalLog):
             self._appender = ConditionalAppender(
-                log, fold, in_flight_max=in_flight_max, wait_s=wait_s
+                log,
+                fold,
+                in_flight_max=in_flight_max,
+                wait_s=wait_s,
+                on_confirmed=on_confirmed,
             )
         elif isinstance(log, OrderedLog):
-            self._appender = OrderedAppender(log, fold, in_flight_max=in_flight_max, wait_s=wait_s)
+            self._appender = OrderedAppender(
+                log,
+                fold,
+                in_flight_max=in_flight_max,
+                wait_s=wait_s,
+                on_confirmed=on_confirmed,
+            )
         else:
             msg = "this log cannot be read back, so nothing can be judged"
             raise Unsupported(msg, log=log.name, hint="append to it without a producer")

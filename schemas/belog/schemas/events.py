@@ -19,7 +19,7 @@ from belog.schemas.envelope import Event, encode_event
 from belog.schemas.errors import InvalidEvent, LimitExceeded
 from belog.schemas.lifecycle import KINDS, SubjectKind, kind_of_type
 from belog.schemas.limits import ACTOR_BYTES_MAX, EVENT_BYTES_MAX, EVENT_TYPE_BYTES_MAX
-from belog.schemas.payload import JsonValue, digest, encode_payload
+from belog.schemas.payload import JsonValue, digest, encode_known_payload
 
 __all__ = [
     "PAYLOADS",
@@ -363,7 +363,7 @@ def new_event(
     check_int("occurred_at", occurred_at, -(2**63))
     if expected is not None:
         check_int("expected", expected, -1)
-    data = encode_payload(body)
+    data = encode_known_payload(body)
     event = Event(
         uuid_bytes("event_id", event_id),
         event_type,

@@ -16,7 +16,7 @@ from belog.schemas.envelope import Event, StoredEvent
 from belog.schemas.errors import Corrupt, InvalidFilter, LimitExceeded
 from belog.schemas.lifecycle import KINDS
 from belog.schemas.limits import FILTER_TERMS_MAX, REF_BYTES_MAX
-from belog.schemas.payload import JsonValue, decode_payload
+from belog.schemas.payload import JsonValue, known_payload
 
 __all__ = [
     "ALL",
@@ -89,7 +89,7 @@ def terms_of(
         return NO_TERMS
     if body is None:
         try:
-            body = decode_payload(event.payload)
+            body = known_payload(event.payload)
         except Corrupt:
             # Accepted all the same (the verdict on this type does not read it): it names nobody.
             body = {}

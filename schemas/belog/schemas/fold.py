@@ -47,6 +47,7 @@ from belog.schemas.verdict import (
 
 __all__ = [
     "Accepted",
+    "Confirmed",
     "Duplicate",
     "Fold",
     "Outcome",
@@ -75,6 +76,19 @@ class Record(Struct, frozen=True, gc=False):
     """What compaction goes by; ordered logs only."""
 
 
+class Confirmed(Struct, frozen=True, gc=False):
+    """A writer's own event, accepted where it was expected to land."""
+
+    position: int
+    """Also its index: it is in no replica."""
+    created_at: int
+    """Ingest time as the backend gives it, microseconds since the epoch, UTC."""
+    value: bytes
+    event: Event
+    after: SubjectState
+    """Of its subject."""
+
+
 class Outcome(Struct, frozen=True, gc=False):
     """What the fold found at one position."""
 
@@ -86,7 +100,7 @@ class Outcome(Struct, frozen=True, gc=False):
     verdict: Verdict
     event: Event | None
     """None where the record is no event at all."""
-    body: dict[str, JsonValue] | None
+    body: Mapping[str, JsonValue] | None
     """The decoded payload where the verdict needed it; decode it from the event otherwise."""
 
 
@@ -262,6 +276,16 @@ class Fold:
         self._take(event, after, value, created_at)
         self.next_position = self.next_idx = after.index + 1
         return created_at
+
+    def take(self, confirmed: Confirmed) -> Outcome:
+        """Take the next record as `apply` does, where the fold of its writer had judged it.
+
+        Over the same records before it the verdict is the same, so it is not made again.
+        """
+        event, after = confirmed.event, confirmed.after
+        created_at = self.confirm(event, after, confirmed.value, confirmed.created_at)
+        position = confirmed.position
+        return Outcome(position, position, created_at, Accepted(after), event, None)
 
     def _govern(self, event: Event, body: Mapping[str, JsonValue]) -> None:
         """Let an accepted event change what governs the log; raise before any change."""

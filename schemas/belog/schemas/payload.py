@@ -15,13 +15,27 @@ from blake3 import blake3
 
 from belog.schemas.errors import Corrupt, InvalidEvent
 
-__all__ = ["JsonValue", "decode_payload", "digest", "encode_payload"]
+__all__ = [
+    "JsonValue",
+    "decode_payload",
+    "digest",
+    "encode_known_payload",
+    "encode_payload",
+    "known_payload",
+]
 
 JsonValue = None | bool | int | float | str | bytes | list["JsonValue"] | dict[str, "JsonValue"]
 """What a payload may hold: text keys, and values with one CBOR form each."""
 
 DEPTH_MAX: Final = 16
 """Nesting of a payload, levels: OpenLineage facets reach 9; decoding must stay off the stack."""
+
+KNOWN_PAYLOADS_MAX: Final = 8_192
+"""Payloads made here whose maps are remembered, and as many again before these: all that a service
+has in hand at its highest rate. About 10 MB."""
+
+KNOWN_PAYLOAD_BYTES_MAX: Final = 1_024
+"""Largest payload whose map is remembered, bytes: nearly all are smaller."""
 
 _INT_MIN: Final = -(2**63)
 _INT_MAX: Final = 2**63 - 1
@@ -50,6 +64,55 @@ def encode_payload(payload: Mapping[str, JsonValue]) -> bytes:
     except UnicodeEncodeError as error:
         msg = "payload has text that UTF-8 cannot hold"
         raise InvalidEvent(msg) from error
+
+
+class _Known:
+    """Maps of payloads that were made here, by their bytes; the newest and those before."""
+
+    __slots__ = ("before", "newest")
+
+    def __init__(self) -> None:
+        self.newest: dict[bytes, dict[str, JsonValue]] = {}
+        self.before: dict[bytes, dict[str, JsonValue]] = {}
+
+    def add(self, data: bytes, payload: dict[str, JsonValue]) -> None:
+        if len(self.newest) >= KNOWN_PAYLOADS_MAX:
+            self.before, self.newest = self.newest, {}
+        self.newest[data] = payload
+
+
+_KNOWN: Final = _Known()
+
+
+def encode_known_payload(payload: Mapping[str, JsonValue]) -> bytes:
+    """As `encode_payload`, for bytes that this process reads again: see `known_payload`."""
+    if not _is_plain(payload):
+        return encode_payload(payload)
+    ordered = dict(sorted(payload.items(), key=_key_order))
+    try:
+        data: bytes = cbor2.dumps(ordered)
+    except UnicodeEncodeError as error:
+        msg = "payload has text that UTF-8 cannot hold"
+        raise InvalidEvent(msg) from error
+    if len(data) <= KNOWN_PAYLOAD_BYTES_MAX:
+        for key, value in ordered.items():
+            if type(value) is list:
+                # The caller's list may change after this.
+                ordered[key] = value[:]
+        _KNOWN.add(data, ordered)
+    return data
+
+
+def known_payload(data: bytes) -> Mapping[str, JsonValue]:
+    """Return the map that payload bytes hold, to be looked at only.
+
+    An event is read several times on its way: to be judged, to find whom it concerns, for its rows.
+    Where this process made it, the bytes are not decoded again.
+
+    Raises:
+        Corrupt: As `decode_payload`.
+    """
+    return _KNOWN.newest.get(data) or _KNOWN.before.get(data) or decode_payload(data)
 
 
 def _key_order(item: tuple[str, JsonValue]) -> tuple[int, bytes]:

@@ -131,6 +131,7 @@ class AppendQueue:
         self._wakeup = threading.Condition()
         self._queue: deque[_Request] = deque()
         self._queued_events = 0
+        self._undecided = 0
         self._is_closed = False
         count = ORDERED_APPENDERS if isinstance(producer.log, OrderedLog) else 1
         self._threads = [
@@ -144,6 +145,11 @@ class AppendQueue:
     def queued_events(self) -> int:
         """Events that wait for a thread now."""
         return self._queued_events
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether any append is under way; for any thread."""
+        return self._undecided > 0
 
     async def append(
         self, events: Sequence[Event], *, atomic: bool = False, at: int | None = None
@@ -176,6 +182,7 @@ class AppendQueue:
             request = _Request(events, future, atomic=atomic, at=at)
             self._queue.append(request)
             self._queued_events += len(events)
+            self._undecided += 1
             self._wakeup.notify()
         results = await future
         timing = AppendTiming(
@@ -216,6 +223,7 @@ class AppendQueue:
         outcomes: Sequence[Results | Exception],
         seconds: float,
     ) -> None:
+        self._undecided -= len(group)
         _answer(group, outcomes)
         self._observer.group_written(sum(len(request.events) for request in group), seconds)
 

@@ -130,6 +130,7 @@ class Feed:
         run_terms: RunTerms,
         has_positions: bool = True,
         read_next: Callable[[int], EventPage] | None = None,
+        wait_next: Callable[[int], object] | None = None,
         on_error: Callable[[BelogError], None] | None = None,
     ) -> None:
         """Follow a log from an index on, in a thread of the feed's own.
@@ -142,6 +143,8 @@ class Feed:
             has_positions: Whether an index is a position of the log; in a replica it is not.
             read_next: Reads the page that begins at an index, in the feed's thread; None to read
                 the log. What it does beside is done before anybody is woken.
+            wait_next: Waits until there may be an event at an index, for `FOLLOW_WAIT_S` at most;
+                None to ask the log.
             on_error: Called in the feed's thread with each error that it waits out or ends by.
         """
         self.end = start_idx
@@ -152,6 +155,7 @@ class Feed:
         self._run_terms = run_terms
         self._has_positions = has_positions
         self._read = read_next or partial(log.read, limit=FEED_PAGE_EVENTS)
+        self._wait_next = wait_next or partial(log.wait_for_index, timeout_s=FOLLOW_WAIT_S)
         self._page: EventPage | None = None
         self._on_error = on_error
         self._loop = asyncio.get_running_loop()
@@ -380,7 +384,7 @@ class Feed:
                     return cursor
         self._page = None
         if not page.has_more:
-            self._log.wait_for_index(page.next_idx, FOLLOW_WAIT_S)
+            self._wait_next(page.next_idx)
         return page.next_idx
 
     def _terms(self, stored: StoredEvent) -> Terms:

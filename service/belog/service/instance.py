@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack, ExitStack
+from functools import partial
 from typing import Final, Self
 
 from msgspec import Struct
@@ -26,13 +27,14 @@ from belog.schemas.filters import Terms
 from belog.schemas.fold import Fold
 from belog.service.access import Grant
 from belog.service.bridge import AppendQueue, Calls
-from belog.service.feed import FEED_PAGE_EVENTS, Feed
+from belog.service.feed import Feed
+from belog.service.following import Following
 from belog.service.observer import AppendTiming, Observer, component_of
 from belog.service.opening import attach_snapshots, await_tables, for_many
 from belog.service.snapshots import folder_of, snapshot_taken
 from belog.service.upstreams import Upstreams
 from belog.storage import EventLog, LogIdentity, open_log
-from belog.storage.interface import EventPage, LogEnd, Receipt
+from belog.storage.interface import LogEnd, Receipt
 from belog.storage.opening import open_existing
 from belog.storage.snapshots import SNAPSHOTS_KEPT, SnapshotStore, restore_fold
 
@@ -160,13 +162,17 @@ class Instance:
             self._stack.callback(opened.close)
             if self.producer is not None:
                 self._appends = AppendQueue(self.producer, self.observer)
+            following = self._following
+            if following is not None:
+                following.appends = self._appends
             self.feed = Feed(
                 self.log,
                 self.calls,
                 start_idx=self._start_idx,
                 run_terms=self._run_terms,
                 has_positions=not self.identity.is_replica,
-                read_next=None if self._embedded is None else self._read_on,
+                read_next=None if following is None else following.read,
+                wait_next=None if following is None else following.wait,
                 on_error=self._failed,
             )
         except BaseException:
@@ -224,7 +230,10 @@ class Instance:
             self.producer = None
             if not self.identity.is_replica:
                 fold = self._start_fold(store)
-                self.producer = stack.enter_context(Producer(self.log, actor=ACTOR, fold=fold))
+                own = None if self._following is None else self._following.own.put
+                self.producer = stack.enter_context(
+                    Producer(self.log, actor=ACTOR, fold=fold, on_confirmed=own)
+                )
             if self._snapshots is not None:
                 # Before the producer, which tells the log of the snapshot that is being taken.
                 stack.callback(self._snapshots.close)
@@ -236,14 +245,15 @@ class Instance:
             return stack.pop_all()
 
     def _start_fold(self, store: SnapshotStore | None) -> Fold:
-        if self._embedded is not None and self._embedded[1].fold.keeps_root:
+        if self._embedded is not None and self._embedded.fold.keeps_root:
             # Else the log, or its snapshot, would be read for the tables and again for this.
-            return self._embedded[1].fold.copy()
+            return self._embedded.fold.copy()
         found = None if store is None else restore_fold(self.log, self.identity, store)
         return Fold() if found is None else found[1]
 
     def _open_tables(self, store: SnapshotStore | None) -> TableReader:
-        self._embedded: tuple[MemoryTables, TableFold] | None = None
+        self._embedded: TableFold | None = None
+        self._following: Following | None = None
         if self.settings.tables_uri != "memory:":
             reader = reader_of(self.settings.tables_uri)
             await_tables(reader, self.log)
@@ -261,20 +271,12 @@ class Instance:
             fold = self._snapshots.fold()
         tables = MemoryTables(fold, name=f"tables of {self.log.name}")
         tables.catch_up(self.log)
-        self._embedded = tables, fold
+        self._embedded = fold
+        passed = None if self._snapshots is None else partial(self._snapshots.passed, fold)
+        self._following = Following(self.log, tables, passed)
         return tables
 
     # --- following
-
-    def _read_on(self, cursor: int) -> EventPage:
-        """Read once for the tables and for the feed, which are at the same place."""
-        del cursor
-        assert self._embedded is not None  # noqa: S101 - who keeps no tables reads the log
-        tables, fold = self._embedded
-        page = tables.read_on(self.log, FEED_PAGE_EVENTS)
-        if self._snapshots is not None:
-            self._snapshots.passed(fold)
-        return page
 
     def _failed(self, error: BelogError) -> None:
         is_of_tables = component_of(error, self.queries.tables.name) == "tables"
@@ -388,7 +390,12 @@ class Instance:
         timing: AppendTiming | None = None
         for n, event in enumerate(events):
             try:
-                signed.append(await self._permitted(grant, event))
+                own = grant.sign(event)
+                if grant.is_restricted:
+                    await self.calls.run(grant.check_event, own, self.refs_of)
+                else:
+                    grant.check_event(own)
+                signed.append(own)
             except BelogError as error:
                 if atomic or at is not None:
                     raise
@@ -398,14 +405,6 @@ class Instance:
             done = iter(decided)
             results = [next(done) if result is None else result for result in results]
         return [result for result in results if result is not None], timing
-
-    async def _permitted(self, grant: Grant, event: Event) -> Event:
-        signed = grant.sign(event)
-        if grant.is_restricted:
-            await self.calls.run(grant.check_event, signed, self.refs_of)
-        else:
-            grant.check_event(signed)
-        return signed
 
     @property
     def queued_events(self) -> int:

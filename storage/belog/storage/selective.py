@@ -23,7 +23,7 @@ from belog.schemas.errors import Corrupt
 from belog.schemas.filters import NO_TERMS, EventFilter, Matcher, Terms, glob_regex, terms_of
 from belog.schemas.fold import Record
 from belog.schemas.limits import FILTER_TERMS_MAX, PAGE_EVENTS_MAX
-from belog.schemas.payload import JsonValue, decode_payload
+from belog.schemas.payload import JsonValue, known_payload
 from belog.storage.horizon import VACUUMED
 from belog.storage.interface import EventPage, Statistics, check_page
 from belog.storage.judged import PAGE_SCAN_RECORDS_MAX
@@ -267,7 +267,7 @@ class TermIndex:
 
     def _matching(self, matcher: Matcher, records: Sequence[Record]) -> Iterable[StoredEvent]:
         decoded = [(record, event_of(record)) for record in records]
-        bodies: list[dict[str, JsonValue] | None] = []
+        bodies: list[Mapping[str, JsonValue] | None] = []
         runs: Mapping[str, _Run] = {}
         if matcher.needs_terms:
             bodies = [body_of(event) for _, event in decoded]
@@ -361,12 +361,12 @@ def page_of(records: Sequence[Record], since_idx: int, limit: int) -> EventPage:
     return EventPage(events, next_idx, len(records) > limit)
 
 
-def body_of(event: Event | None) -> dict[str, JsonValue] | None:
+def body_of(event: Event | None) -> Mapping[str, JsonValue] | None:
     """Return the payload where it says what the event concerns; an unreadable one says nothing."""
     if event is None or event.subject_kind == "system":
         return None
     try:
-        return decode_payload(event.payload)
+        return known_payload(event.payload)
     except Corrupt:
         return {}
 

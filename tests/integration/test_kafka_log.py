@@ -2,6 +2,7 @@
 
 import os
 import random
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -33,8 +34,9 @@ from belog.schemas.fold import Record
 from belog.schemas.limits import EVENT_BYTES_MAX
 from belog.schemas.replica import ReplicaRecord, encode_replica
 from belog.storage.interface import CopiedRecord, LogIdentity, SendReport
-from belog.storage.kafka import TOPIC_CHECK_S, KafkaLog, from_uri
-from belog.storage.kafka_topic import create_topic
+from belog.storage.kafka import TOPIC_ANSWER_S, TOPIC_CHECK_S, KafkaLog, from_uri
+from belog.storage.kafka_target import parse_uri
+from belog.storage.kafka_topic import TopicAdmin, create_topic
 from tests.examples import event
 from tests.servers import Broker, eventually
 
@@ -388,6 +390,20 @@ def test_recreated_topic_that_grew_is_noticed_in_time(
         return False
 
     eventually(refused, "the reader notices", timeout_s=2 * TOPIC_CHECK_S)
+
+
+def test_what_was_read_is_not_held_up_by_a_controller_that_does_not_answer(
+    opened: Callable[..., KafkaLog], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = opened()
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        uri = f"kafka://127.0.0.1:{silent.getsockname()[1]}/topic"
+        admin = TopicAdmin(parse_uri(uri))
+        monkeypatch.setattr(log, "_admin", admin)
+        monkeypatch.setattr(log, "_topic_checked", 0.0)
+        began = time.monotonic()
+        assert len(log.scan(0)) == 1
+        assert time.monotonic() - began < 2 * TOPIC_ANSWER_S
 
 
 def test_send_into_a_recreated_topic_is_reported_as_such(

@@ -72,7 +72,7 @@ from belog.storage.kafka_cursor import Cursors, PositionLostError
 from belog.storage.kafka_errors import LOGGER
 from belog.storage.kafka_sender import Sender, new_keys, send_all
 from belog.storage.kafka_target import KafkaTarget, parse_uri
-from belog.storage.kafka_topic import ANSWER_S, TopicAdmin, TopicReport
+from belog.storage.kafka_topic import TopicAdmin, TopicReport
 from belog.storage.recount import recounted
 
 __all__ = ["KafkaLog"]
@@ -88,6 +88,10 @@ broker before, and one that is there answers in milliseconds."""
 TOPIC_CHECK_S: Final = 5.0
 """How often a log that is read asks whether its topic is still the same, seconds: a topic recreated
 and grown past the reader's position shows in nothing else. The question costs about 2 ms."""
+
+TOPIC_ANSWER_S: Final = 2.0
+"""How long that question may hold up what was read, seconds. After an outage records may be read
+before the cluster's controller answers; what is not answered is asked again."""
 
 T = TypeVar("T")
 
@@ -293,14 +297,14 @@ class KafkaLog(OrderedLog):
             return
         self._topic_checked = now
         try:
-            replaced = self._replaced()
+            replaced = self._replaced(TOPIC_ANSWER_S)
         except Unavailable:
             # Nobody recreates a topic while no broker answers; asked again next time.
             return
         if replaced is not None:
             raise replaced
 
-    def _replaced(self, answer_s: float = ANSWER_S) -> LogReplaced | None:
+    def _replaced(self, answer_s: float) -> LogReplaced | None:
         """Return the error for a topic that is not the one that was opened.
 
         Raises:

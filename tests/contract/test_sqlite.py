@@ -22,7 +22,7 @@ from belog.schemas.errors import (
 )
 from belog.storage.creation import now_us
 from belog.storage.interface import CopiedRecord
-from belog.storage.sqlite import SqliteLog, from_uri
+from belog.storage.sqlite import WAL_PAGES_MAX, SqliteLog, from_uri
 from belog.storage.testing import Clock, LogContract, MakeLog
 from belog.storage.testing_base import accepted, appended, folded
 from belog.storage.testing_events import observed
@@ -158,6 +158,17 @@ def test_acknowledged_means_synced_to_disk(file: Path) -> None:
         assert writer_connection is not None
         assert writer_connection.execute("PRAGMA synchronous").fetchone() == (2,)
         assert writer_connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+
+
+def test_single_appends_soon_write_over_what_the_database_took(file: Path) -> None:
+    page_bytes, frame_bytes = 4096, 24
+    few = 8
+    with SqliteLog(file) as log:
+        log.initialize()
+        for n in range(WAL_PAGES_MAX + 4 * few):
+            log.append(observed(n))
+        written = file.with_name(f"{file.name}-wal").stat().st_size // (page_bytes + frame_bytes)
+    assert WAL_PAGES_MAX <= written <= WAL_PAGES_MAX + few
 
 
 def spoil(kind: str, file: Path) -> None:

@@ -94,6 +94,9 @@ def test_one_command_serves_a_log_of_its_own_and_survives_being_killed(tmp_path:
             urlopen(foreign, timeout=ANSWER_S)  # noqa: S310 - our own
         with refused.value as answer:
             assert answer.code == 421
+        again = belog("serve", "--port", service.url.rpartition(":")[2], cwd=tmp_path)
+        assert again.code == 5
+        assert "is it running already?" in again.err
     # Nothing but the log is left, and commands can read it directly.
     (event,) = (
         belog("events", "--log", "sqlite:///belog.db", "--since", "1", "--json", cwd=tmp_path)

@@ -13,6 +13,7 @@ pytestmark = pytest.mark.e2e
 
 LOG = "sqlite:///builds.db"
 REPLICA = "sqlite:///replica.db"
+ALONE = ["--log", LOG]
 HERE = ["--log", LOG, "--snapshots", "snapshots"]
 
 
@@ -123,17 +124,20 @@ def test_a_vacuum_counts_first_and_then_removes(folder: Path) -> None:
     (done,) = belog(*command, "--yes", "--json", cwd=folder).ok().json()
     assert done == {"removed": 150, "horizon": 151, "dry_run": False}
     # Who starts from the snapshot goes on; who wants the beginning is told where to start.
-    assert len(belog("partition", "list", *HERE, cwd=folder).ok().lines()) == 51
-    belog("append", "v1.partition.removed", "sales/7", *HERE, cwd=folder).ok()
+    assert len(belog("partition", "list", *ALONE, cwd=folder).ok().lines()) == 51
+    belog("append", "v1.partition.removed", "sales/7", *ALONE, cwd=folder).ok()
     for behind in (
         ["events", "--log", LOG],
-        ["partition", "list", "--log", LOG],
-        ["append", "v1.partition.stale", "sales/8", "--log", LOG],
         ["verify", "--log", LOG],
     ):
         gone = belog(*behind, cwd=folder)
         assert (gone.code, gone.out) == (4, "")
         assert "start from snapshot file://" in gone.err
+    # Unnamed, the one that the log names is looked for where it was.
+    away = (folder / "snapshots").rename(folder / "elsewhere")
+    gone = belog("append", "v1.partition.stale", "sales/8", *ALONE, cwd=folder)
+    assert (gone.code, gone.out) == (4, "")
+    away.rename(folder / "snapshots")
     assert len(belog("events", *HERE, "--since", "151", cwd=folder).ok().lines()) == 53
     show = ["partition", "show", "sales/7", "--events"]
     assert len([x for x in belog(*show, *HERE, cwd=folder).ok().lines() if "v1." in x]) == 2
@@ -149,14 +153,17 @@ def test_questions_and_replicas_of_a_vacuumed_log_begin_with_its_snapshot(folder
     belog(*sink, cwd=folder).ok()
     belog("snapshot", *HERE, cwd=folder).ok()
     belog("vacuum", "--before", "2100-01-01T00:00:00Z", *HERE, "--yes", cwd=folder).ok()
-    for question in (
-        ["partition", "explain", "sales/7"],
-        ["partition", "graph", "sales/7"],
-        ["partition", "wait", "sales/7"],
-        ["activity"],
-        ["stats"],
+    # Each of them with the folder that is named, or with the one that the log names.
+    for question, where in (
+        (["partition", "explain", "sales/7"], HERE),
+        (["partition", "graph", "sales/7"], ALONE),
+        (["partition", "wait", "sales/7"], HERE),
+        (["activity"], ALONE),
+        (["stats"], HERE),
+        (["status", "--root"], ALONE),
+        (["partition", "request", "sales/8", "--build", "anew"], ALONE),
     ):
-        belog(*question, *HERE, cwd=folder).ok()
+        belog(*question, *where, cwd=folder).ok()
     verify = ["verify", *HERE, "--replica", REPLICA]
     for command in (sink, ["verify", "--log", LOG, "--replica", REPLICA]):
         gone = belog(*command, cwd=folder)

@@ -451,6 +451,8 @@ def test_what_is_no_request_is_a_problem(server: Served) -> None:
         assert get(f"/events?{query}").status_code == 400, query
     bad(get("/events?limit=10001"), 413, "limit_exceeded")
     bad(get("/events/x"), 400, "invalid")
+    told = bad(get(f"/events?since={2**63}"), 400, "invalid")
+    assert "from 0 to 9223372036854775807" in told["detail"]
     bad(get("/partitions?cursor=zz"), 400, "invalid_filter")
     bad(get("/partitions/x/graph?depth=101"), 413, "limit_exceeded")
     assert server.client.head("/healthz").content == b""

@@ -7,6 +7,7 @@ from collections.abc import Generator
 from concurrent import futures
 from contextlib import contextmanager
 from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import grpc
@@ -21,7 +22,8 @@ from cryptography.hazmat.primitives.serialization import (
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1.health import HealthServicer
 
-from belog.schemas.errors import InvalidConfiguration
+from belog.client import Client
+from belog.schemas.errors import InvalidConfiguration, Unavailable
 from belog.service.configuration import TlsSection
 from belog.service.tls import client_context, client_pems, server_context, server_pems
 from belog.service.tls_grpc import channel_credentials, server_credentials
@@ -105,6 +107,31 @@ def greeted(port: int, context: ssl.SSLContext, name: str = "localhost") -> byte
         context.wrap_socket(connection, server_hostname=name) as secured,
     ):
         return secured.recv(10)
+
+
+def test_who_takes_a_service_for_one_with_tls_or_without_is_told(files: Files) -> None:
+    def asked(url: str, **options: str) -> Unavailable:
+        with Client(url, retry_s=0, **options) as client, pytest.raises(Unavailable) as caught:  # type: ignore[arg-type]
+            client.status()
+        return caught.value
+
+    context = server_context(TlsSection(cert_file=files.cert, key_file=files.key))
+    assert context is not None
+    with greeting(context) as port:
+        assert "https://" in asked(f"http://127.0.0.1:{port}").hint
+        # Not one of the CAs that a system trusts.
+        assert "client.ca_file" in asked(f"https://127.0.0.1:{port}").hint
+    plain = HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler)
+    thread = threading.Thread(target=plain.serve_forever)
+    thread.start()
+    try:
+        port = plain.server_port
+        assert "http://" in asked(f"https://127.0.0.1:{port}", ca_file=files.ca).hint
+    finally:
+        plain.shutdown()
+        thread.join(WAIT_S)
+        plain.server_close()
+    assert asked(f"http://127.0.0.1:{port}").hint == "is the service running?"
 
 
 def test_without_files_there_is_no_tls() -> None:

@@ -78,12 +78,26 @@ def _response(response: httpx.Response, chunks: list[bytes]) -> Response:
     return Response(response.status_code, dict(response.headers), b"".join(chunks))
 
 
-def _lost(error: httpx.HTTPError | httpx.InvalidURL) -> Lost:
+def _lost(error: httpx.HTTPError | httpx.InvalidURL, url: str) -> Lost:
     if isinstance(error, httpx.InvalidURL):
         msg = f"the URL cannot be used: {error}"
         raise InvalidUri(msg) from error
     reason = str(error) or type(error).__name__
-    return Lost(was_sent=not isinstance(error, _NOT_SENT), reason=reason)
+    was_sent = not isinstance(error, _NOT_SENT)
+    return Lost(was_sent, reason, _hint(error, reason, url))
+
+
+def _hint(error: httpx.HTTPError, reason: str, url: str) -> str:
+    """Return what to look at, where what went wrong looks like one with TLS and one without."""
+    if url.startswith("https:"):
+        # How OpenSSL calls an answer that is no TLS.
+        if "WRONG_VERSION_NUMBER" in reason or "record layer failure" in reason:
+            return "is it served without TLS? then its URL begins with http://"
+        if "CERTIFICATE_VERIFY_FAILED" in reason:
+            return "its certificate is not to be trusted so: name its CA with client.ca_file"
+    elif isinstance(error, (httpx.RemoteProtocolError, httpx.ReadError)):
+        return "is the service running? if it is served with TLS, its URL begins with https://"
+    return "is the service running?"
 
 
 _TOO_LARGE: Final = Lost(was_sent=True, reason=f"the answer is over {ANSWER_BYTES_MAX} bytes")
@@ -117,7 +131,7 @@ class Transport:
                     chunks.append(chunk)
                 return _response(response, chunks)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            return _lost(error)
+            return _lost(error, self._url)
         except Exception:  # whatever a connection that is closed under a request leads to
             if not self._http.is_closed:
                 raise
@@ -149,7 +163,7 @@ class AsyncTransport:
                     chunks.append(chunk)
                 return _response(response, chunks)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            return _lost(error)
+            return _lost(error, self._url)
         except Exception:  # whatever a connection that is closed under a request leads to
             if not self._http.is_closed:
                 raise

@@ -83,6 +83,8 @@ class Lost(Struct, frozen=True):
     was_sent: bool
     """The request may have reached the service."""
     reason: str
+    hint: str = "is the service running?"
+    """What a person can look at."""
 
 
 class Pause(Struct, frozen=True):
@@ -187,9 +189,7 @@ def exchange(
             at_least_s = _retry_after_s(came.headers)
         elif isinstance(came, Lost):
             is_doubtful |= came.was_sent
-            failure = Unavailable(
-                f"no answer from {session.url}: {came.reason}", hint="is the service running?"
-            )
+            failure = Unavailable(f"no answer from {session.url}: {came.reason}", hint=came.hint)
         else:
             msg = "a request was answered by a pause"
             raise TypeError(msg)

@@ -1,9 +1,10 @@
 """Commands' questions, answered by a log and its tables themselves."""
 
 import time
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final, Unpack
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Concatenate, Final, ParamSpec, TypeVar, Unpack
 from uuid import UUID
 
 from belog.processors.factory import open_tables as reader_of
@@ -22,7 +23,7 @@ from belog.producers.ids import random_uuid
 from belog.query import AuditQuery, Cancelled, Repositories
 from belog.query.answers import Activity, Answer, AuditEntry, Explanation, Graph, JobMetrics
 from belog.schemas.envelope import Event, StoredEvent
-from belog.schemas.errors import BelogError, LogReplaced, Unavailable
+from belog.schemas.errors import BelogError, Gone, LogReplaced, Unavailable
 from belog.schemas.events import BuildReceived
 from belog.schemas.filters import EventFilter
 from belog.schemas.limits import PAGE_EVENTS_MAX
@@ -30,6 +31,7 @@ from belog.schemas.payload import JsonValue
 from belog.schemas.receipts import EventPage, Receipt
 from belog.service.opening import check_same_log, existing_log, open_tables, writable_log
 from belog.service.querying import open_queries, producer_of
+from belog.service.snapshots import folder_of
 from belog.service.sources import Asked, Asking, InState, Standing, end_of_attempt, not_there
 from belog.storage import EventLog, open_log
 from belog.storage.factory import redacted
@@ -51,6 +53,27 @@ READY_PAUSE_S: Final = 0.1
 """Between two looks meanwhile, seconds."""
 
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _from_snapshots(
+    read: Callable[Concatenate["LogSource", P], T],
+) -> Callable[Concatenate["LogSource", P], T]:
+    """Let a vacuumed log be asked again from the snapshot that it names; for what only reads."""
+
+    @wraps(read)
+    def asked(source: "LogSource", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return read(source, *args, **kwargs)
+        except Gone as error:
+            if not source.may_begin_with(error):
+                raise
+            return read(source, *args, **kwargs)
+
+    return asked
+
+
 class LogSource:
     """See `belog.service.sources.Source`. Opens what a call needs, and closes it after it."""
 
@@ -60,15 +83,36 @@ class LogSource:
         Args:
             log: URI of the log.
             tables: URI of its tables; None and `memory:` for ones made here and now.
-            snapshots: Where reading starts from; None for the log's beginning.
+            snapshots: Where reading starts from; None for the log's beginning, or where that was
+                vacuumed, for the snapshot that the log names, if it is on this machine.
         """
         self._log = log
         self._kept_tables = None if tables == "memory:" else tables
         self._tables = tables or "memory:"
         self._snapshots = snapshots
 
+    def may_begin_with(self, error: Gone) -> bool:
+        """Whether to ask again, from now on with the snapshots that a vacuumed log names."""
+        folder = None if self._snapshots is not None else folder_of(error.snapshot)
+        if folder is None:
+            return False
+        self._snapshots = folder
+        return True
+
+    def _entered(
+        self, stack: ExitStack, door: Callable[[str | None], AbstractContextManager[T]]
+    ) -> T:
+        """Enter what starts from snapshots."""
+        try:
+            return stack.enter_context(door(self._snapshots))
+        except Gone as error:
+            if not self.may_begin_with(error):
+                raise
+            return stack.enter_context(door(self._snapshots))
+
     # --- rows
 
+    @_from_snapshots
     def rows(
         self, kind: type[R], where: Where, *, order: Order, limit: int, until: Until
     ) -> tuple[Sequence[R], bool]:
@@ -85,6 +129,7 @@ class LogSource:
                     break
         return found, cursor is not None
 
+    @_from_snapshots
     def row(self, kind: type[R], *key: str) -> R:
         """See `Source.row`."""
         row_id = task_key(key[0], key[1]) if kind is TaskRow else key[0]
@@ -96,6 +141,7 @@ class LogSource:
 
     # --- events
 
+    @_from_snapshots
     def history(self, wanted: EventFilter) -> tuple[Sequence[StoredEvent], int]:
         """See `Source.history`."""
         with existing_log(self._log, self._snapshots) as opened:
@@ -109,6 +155,7 @@ class LogSource:
                 if not page.has_more:
                     return found, first
 
+    @_from_snapshots
     def page(self, since: int, wanted: EventFilter, limit: int) -> EventPage:
         """See `Source.page`."""
         with existing_log(self._log, self._snapshots) as opened:
@@ -116,11 +163,20 @@ class LogSource:
 
     def follow(self, since: int, wanted: EventFilter) -> Iterator[StoredEvent]:
         """See `Source.follow`."""
-        with existing_log(self._log, self._snapshots) as opened:
-            yield from opened.follow(since, wanted)
+        is_begun = False
+        try:
+            with existing_log(self._log, self._snapshots) as opened:
+                for stored in opened.follow(since, wanted):
+                    is_begun = True
+                    yield stored
+        except Gone as error:
+            if is_begun or not self.may_begin_with(error):
+                raise
+            yield from self.follow(since, wanted)
 
     # --- partitions
 
+    @_from_snapshots
     def wait(self, ref: str, states: Sequence[str], timeout_s: float) -> Answer[InState]:
         """See `Source.wait`."""
         with open_queries(self._log, self._tables, self._snapshots) as queries:
@@ -131,10 +187,8 @@ class LogSource:
         """See `Source.request`."""
         ref, build_id = asking.ref, asking.build_id or str(UUID(bytes=random_uuid()))
         writer = actor or ACTOR
-        with (
-            writable_log(self._log, instance) as opened,
-            producer_of(opened, writer, self._snapshots) as producer,
-        ):
+        with writable_log(self._log, instance) as opened, ExitStack() as stack:
+            producer = self._entered(stack, lambda start: producer_of(opened, writer, start))
             answer = request_partition(
                 producer,
                 ref,
@@ -156,6 +210,7 @@ class LogSource:
                 state, index = end_of_attempt(ref, ended, asking.timeout_s, log=opened.name)
         return Asked(answer=name, ref=ref, build_request_id=maker, index=index, state=state)
 
+    @_from_snapshots
     def explain(self, ref: str) -> Answer[Explanation]:
         """See `Source.explain`."""
         with open_queries(self._log, self._tables, self._snapshots) as queries:
@@ -164,6 +219,7 @@ class LogSource:
             raise not_there("partition", ref, found.as_of)
         return Answer(found.value, found.as_of)
 
+    @_from_snapshots
     def graph(self, ref: str, depth: int) -> Answer[Graph]:
         """See `Source.graph`."""
         with open_queries(self._log, self._tables, self._snapshots) as queries:
@@ -171,6 +227,7 @@ class LogSource:
 
     # --- builds, job runs, tasks
 
+    @_from_snapshots
     def metrics(self, label: str | None, since_us: int | None) -> Sequence[JobMetrics]:
         """See `Source.metrics`."""
         with open_queries(self._log, self._tables, self._snapshots) as queries:
@@ -183,10 +240,10 @@ class LogSource:
         self, kind: type[R], *key: str, reason: str | None, actor: str | None
     ) -> Sequence[Cancelled]:
         """See `Source.cancel`."""
-        with (
-            open_queries(self._log, self._tables, self._snapshots) as queries,
-            producer_of(queries.log, actor or ACTOR, self._snapshots) as producer,
-        ):
+        writer = actor or ACTOR
+        with ExitStack() as stack:
+            queries = self._entered(stack, partial(open_queries, self._log, self._tables))
+            producer = self._entered(stack, lambda start: producer_of(queries.log, writer, start))
             doors = Repositories(queries)
             if kind is BuildRow:
                 return (doors.builds.cancel(producer, key[0], reason=reason),)
@@ -196,21 +253,25 @@ class LogSource:
 
     # --- the whole
 
+    @_from_snapshots
     def activity(self, window_s: float) -> Answer[Activity]:
         """See `Source.activity`."""
         with open_queries(self._log, self._tables, self._snapshots) as queries:
             return queries.activity_summary(window_s)
 
+    @_from_snapshots
     def audit(self, query: AuditQuery, *, newest_first: bool, limit: int) -> Sequence[AuditEntry]:
         """See `Source.audit`."""
         with open_queries(self._log, self._tables, self._snapshots) as queries:
             return queries.events.audit(query, newest_first=newest_first, limit=limit).value
 
+    @_from_snapshots
     def statistics(self) -> Statistics:
         """See `Source.statistics`."""
         with existing_log(self._log, self._snapshots) as opened:
             return opened.statistics()
 
+    @_from_snapshots
     def standing(self, *, root: bool, ready: bool) -> Standing:
         """See `Source.standing`."""
         if ready and _is_unwritten(self._log):
@@ -248,11 +309,9 @@ class LogSource:
     @contextmanager
     def appender(self, actor: str | None, instance: str) -> Generator["_Appender"]:
         """See `Source.appender`."""
-        with (
-            writable_log(self._log, instance) as opened,
-            producer_of(opened, actor or ACTOR, self._snapshots) as producer,
-        ):
-            yield _Appender(producer)
+        writer = actor or ACTOR
+        with writable_log(self._log, instance) as opened, ExitStack() as stack:
+            yield _Appender(self._entered(stack, lambda start: producer_of(opened, writer, start)))
 
 
 class _Appender:

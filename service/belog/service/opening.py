@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from belog.processors.factory import open_tables as reader_of
 from belog.processors.replay import WHOLE_LOG, Until, replay_into
 from belog.processors.tables import TableReader, lost_end
-from belog.schemas.errors import InvalidInput, LogReplaced, NotFound
+from belog.schemas.errors import InvalidInput, LogReplaced, NotFound, ReplicaRefused
 from belog.service.snapshots import tables_from
 from belog.service.terminal import note
 from belog.service.uris import with_query
@@ -75,11 +75,15 @@ def writable_log(uri: str, instance: str) -> Generator[EventLog]:
     """Open a log to append to, creating it where the backend creates logs.
 
     Raises:
-        LogReplaced: It is a replica.
+        ReplicaRefused: It is a replica.
         NotFound: There is none, and the backend leaves creating it to a command of its own.
     """
     with open_log(uri) as log:
-        is_new = log.identify() is None
+        found = log.identify()
+        if found is not None and found.is_replica:
+            msg = "the log is a replica, which only its origin's sink writes"
+            raise ReplicaRefused(msg, log=log.name, hint="append to its origin")
+        is_new = found is None
         identity = log.initialize(instance=instance)
         if is_new:
             note(f"created log {identity.log_id} at {log.name}")

@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import errno
+import gc
 import logging
 import math
 import signal
@@ -13,14 +15,23 @@ from typing import TYPE_CHECKING, Final, Protocol
 import uvicorn
 from msgspec import Struct
 
-from belog.schemas.errors import InvalidInput
+from belog.schemas.errors import InvalidInput, Unavailable
 from belog.service.http_api.protocol import BoundedProtocol
 from belog.service.instance import Instance
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
-__all__ = ["BACKLOG", "STOP_S", "HttpListener", "Stoppable", "listen", "run", "serve"]
+__all__ = [
+    "BACKLOG",
+    "STOP_S",
+    "HttpListener",
+    "Stoppable",
+    "listen",
+    "run",
+    "serve",
+    "settled_collector",
+]
 
 LOGGER: Final = logging.getLogger("belog.service.server")
 
@@ -38,6 +49,25 @@ they who close, and no request meets a closing connection."""
 CONNECTIONS_MAX: Final = 10_000
 """Connections at once; more are answered with 503. Twice the waiters one process was measured with,
 and below the usual limit of open files once that is raised."""
+
+
+GARBAGE_OBJECTS: Final = 50_000
+"""Objects made before garbage in circles is looked for, 700 by default: requests make hundreds that
+live for a moment and are in none, and looking through them took a tenth of all time."""
+
+
+@contextlib.contextmanager
+def settled_collector() -> Generator[None]:
+    """Let the garbage collector pass over all that is there now, and look at the rest seldom."""
+    before = gc.get_threshold()
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(GARBAGE_OBJECTS, *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+        gc.unfreeze()
 
 
 class HttpListener(Struct, frozen=True, kw_only=True):
@@ -77,6 +107,7 @@ def listen(where: HttpListener) -> socket.socket:
     """Return a socket that listens, so that its port is known before anything answers.
 
     Raises:
+        Unavailable: Another program listens there.
         InvalidInput: The address cannot be had.
     """
     try:
@@ -90,6 +121,9 @@ def listen(where: HttpListener) -> socket.socket:
         listening.listen(BACKLOG)
     except OSError as error:
         msg = f"{where.host}:{where.port} cannot be listened on: {error.strerror or error}"
+        if error.errno == errno.EADDRINUSE:
+            hint = "is it running already? name another port with --port"
+            raise Unavailable(msg, hint=hint) from error
         raise InvalidInput(msg, hint="name another with --host and --port") from error
     listening.setblocking(False)  # noqa: FBT003 - the socket's own signature
     return listening

@@ -1,7 +1,6 @@
 """Puts a service together out of its configuration: the log, who may use it, HTTP and gRPC."""
 
 import asyncio
-import gc
 from collections.abc import Awaitable, Callable
 
 from belog.service.binding import check_binding, check_upstreams, own_hosts
@@ -16,7 +15,7 @@ from belog.service.instance import DEFAULT_LOG, Instance, InstanceSettings
 from belog.service.observation import Observation, observed
 from belog.service.observing_grpc import GrpcObserver
 from belog.service.observing_http import METRICS_ROUTE, HttpObserver, metrics_handler
-from belog.service.server import HttpListener, Stoppable, listen, run, serve
+from belog.service.server import HttpListener, Stoppable, listen, run, serve, settled_collector
 from belog.service.tls import server_context
 from belog.service.tls_grpc import server_credentials
 from belog.service.tokens import LiveAccess
@@ -48,6 +47,7 @@ def serve_configured(configuration: Configuration, *, say: Callable[[str], None]
         InvalidConfiguration: It is open to everyone, and other machines would reach it; or a file
             of tokens or TLS cannot be used.
         InvalidInput: The address cannot be had.
+        Unavailable: Another program has it.
         BelogError: The log or its tables cannot be opened.
     """
     access = LiveAccess(configuration.access)
@@ -67,25 +67,24 @@ def serve_configured(configuration: Configuration, *, say: Callable[[str], None]
                 federated(instance, configuration.federation),
             ):
                 observation.watch(instance)
-                # What was read at the start stays; looking through it again and again for garbage
-                # would take longer than all else.
-                gc.freeze()
                 app = make_app(instance, access, _http_settings(configuration))
                 if observation.metrics is not None:
                     add_route(app, METRICS_ROUTE, metrics_handler(observation.metrics))
                 for page in PAGES:
                     add_route(app, page.route, page_handler(page))
                 grpc_ports: list[int] = []
-                await serve(
-                    instance,
-                    HttpObserver(app, observation),
-                    listening,
-                    tls=tls,
-                    others=_grpc_starter(configuration, instance, access, observation, grpc_ports),
-                    stop=stop,
-                    stop_s=server.drain_s,
-                    on_ready=lambda: _announce(say, instance, where, port, grpc_ports, warning),
-                )
+                others = _grpc_starter(configuration, instance, access, observation, grpc_ports)
+                with settled_collector():
+                    await serve(
+                        instance,
+                        HttpObserver(app, observation),
+                        listening,
+                        tls=tls,
+                        others=others,
+                        stop=stop,
+                        stop_s=server.drain_s,
+                        on_ready=lambda: _announce(say, instance, where, port, grpc_ports, warning),
+                    )
         finally:
             listening.close()
 

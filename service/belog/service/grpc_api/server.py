@@ -9,7 +9,7 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from belog.schemas.errors import BelogError, InvalidInput
+from belog.schemas.errors import BelogError, Unavailable
 from belog.service.grpc_api.catalog import EnhancedCatalog
 from belog.service.grpc_api.event_log import EventLogService
 from belog.service.grpc_api.graph import GraphService
@@ -104,7 +104,7 @@ async def start_grpc(
         watching: Interceptors that see every call before anybody else.
 
     Raises:
-        InvalidInput: The address cannot be had.
+        Unavailable: Another program listens there.
     """
     guard = Guard(access, streams_max=settings.streams_max, metadata=which_log(instance))
     server = grpc.aio.server(
@@ -133,7 +133,9 @@ async def start_grpc(
             port = server.add_secure_port(address, settings.credentials)
     except RuntimeError as error:
         msg = f"{address} cannot be listened on"
-        raise InvalidInput(msg, hint="name another with --host and --grpc-port") from error
+        # The host is HTTP's too, which could be had.
+        hint = "is it running already? name another port with --grpc-port"
+        raise Unavailable(msg, hint=hint) from error
     await _tell(health_servicer, instance)
     await server.start()
     following = asyncio.create_task(_follow_readiness(health_servicer, instance))

@@ -108,8 +108,7 @@ def _value(parameter: Parameter, text: str) -> object:
         case "int":
             number = int(text) if _INT.fullmatch(text) else _INT64
             if not max(parameter.low, -_INT64) <= number < _INT64:
-                least = f" of at least {parameter.low}" if parameter.low > -_INT64 else ""
-                msg = f"{name} is not an integer{least}: {text!r:.80}"
+                msg = f"{name} is not an integer from {parameter.low} to {_INT64 - 1}: {text!r:.80}"
                 raise InvalidInput(msg)
             return number
         case "seconds":

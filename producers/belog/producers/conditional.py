@@ -311,20 +311,19 @@ class ConditionalAppender:
 
     def _confirm(self, chosen: "Sequence[_Chosen]", receipts: Sequence[Receipt]) -> None:
         """Take own events without reading them back, where nobody wrote in between."""
+        fold, told = self._fold, self._on_confirmed
+        is_wanted = fold.keeps_root or told is not None
         for item, receipt in zip(chosen, receipts, strict=True):
-            if receipt.index != self._fold.next_idx or item.event.subject_kind == "system":
-                return
             event, after = item.event, item.after
-            is_wanted = self._fold.keeps_root or self._on_confirmed is not None
+            if receipt.index != fold.next_idx or event.subject_kind == "system":
+                return
             value = encode_event(event) if is_wanted else b""
-            self._fold.confirm(event, after, value, receipt.created_at)
-            if self._on_confirmed is not None:
-                self._on_confirmed(
-                    Confirmed(receipt.index, receipt.created_at, value, event, after)
-                )
+            fold.confirm(event, after, value, receipt.created_at)
+            if told is not None:
+                told(Confirmed(receipt.index, receipt.created_at, value, event, after))
 
 
-class _Chosen(Struct, frozen=True):
+class _Chosen(Struct, frozen=True, gc=False):
     """An event that may be written."""
 
     place: int

@@ -11,6 +11,7 @@ Source: Avro 1.12 specification, "Single-object encoding" and "Binary encoding".
 import io
 import json
 from collections.abc import Mapping
+from functools import lru_cache
 from importlib import resources
 from typing import Any, Final, cast
 
@@ -145,6 +146,8 @@ _VARINT_2: Final = tuple(
     bytes((((n << 1) & 0x7F) | 0x80, (n << 1) >> 7)) if n > 63 else _VARINT_1[n]
     for n in range(8192)
 )
+TEXTS_CACHED_MAX: Final = 512
+"""Event types and actors that are kept as written: all that one process meets at a time."""
 _NULL: Final = b"\x00"
 _SOME: Final = b"\x02"
 
@@ -173,11 +176,15 @@ def _write_time(micros: int) -> bytes:
     return (rest | 0x0080808080808080).to_bytes(8, "little")
 
 
+@lru_cache(maxsize=TEXTS_CACHED_MAX)
+def _write_text(text: str) -> bytes:
+    data = text.encode()
+    return write_varint(len(data)) + data
+
+
 def encode_event(event: Event) -> bytes:
     """Return the record value of an event in the newest envelope schema."""
-    event_type = event.event_type.encode()
     subject_id = event.subject_id.encode()
-    actor = event.actor.encode()
     payload = event.payload
     caused_by = event.caused_by
     expected = event.expected
@@ -185,13 +192,11 @@ def encode_event(event: Event) -> bytes:
         (
             _HEADER,
             event.event_id,
-            write_varint(len(event_type)),
-            event_type,
+            _write_text(event.event_type),
             _KIND_BYTES[event.subject_kind],
             write_varint(len(subject_id)),
             subject_id,
-            write_varint(len(actor)),
-            actor,
+            _write_text(event.actor),
             _write_time(event.occurred_at),
             write_varint(len(payload)),
             payload,

@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
+from itertools import count, repeat
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
@@ -388,10 +389,8 @@ class SqliteLog(ConditionalLog):
         if len(values) == 1:
             connection.execute(INSERT, (next_idx, created_at, values[0]))
             return [Receipt(next_idx, created_at, events[0].event_id)]
-        connection.executemany(
-            INSERT, [(next_idx + n, created_at, value) for n, value in enumerate(values)]
-        )
-        return [Receipt(next_idx + n, created_at, event.event_id) for n, event in enumerate(events)]
+        connection.executemany(INSERT, zip(count(next_idx), repeat(created_at), values))
+        return [Receipt(idx, created_at, e.event_id) for idx, e in enumerate(events, next_idx)]
 
     def copy_records(self, records: Sequence[CopiedRecord], *, after: int) -> None:
         """See `EventLog.copy_records`."""

@@ -14,6 +14,7 @@ import uvicorn
 from belog.service.access import Access
 from belog.service.grpc_api import GrpcSettings, start_grpc
 from belog.service.instance import Instance, InstanceSettings
+from belog.service.server import settled_collector
 from belog.v1 import event_log_pb2 as pb
 from belog.v1 import event_log_pb2_grpc, events_pb2
 
@@ -39,8 +40,9 @@ async def bare() -> None:
     cast("Any", event_log_pb2_grpc).add_EventLogServiceServicer_to_server(Bare(), server)
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
-    print(port, flush=True)
-    await ended()
+    with settled_collector():
+        print(port, flush=True)
+        await ended()
     await server.stop(1)
 
 
@@ -48,8 +50,9 @@ async def service(log_uri: str) -> None:
     """Serve a log."""
     async with Instance(InstanceSettings(log_uri=log_uri)) as instance:
         server = await start_grpc(instance, Access.open(), GrpcSettings())
-        print(server.port, flush=True)
-        await ended()
+        with settled_collector():
+            print(server.port, flush=True)
+            await ended()
         instance.stop()
         await server.stop(1)
 

@@ -15,7 +15,7 @@ from fastapi import FastAPI, Response
 from belog.service.access import Access
 from belog.service.http_api import make_app
 from belog.service.instance import Instance, InstanceSettings
-from belog.service.server import HttpListener, listen, serve
+from belog.service.server import HttpListener, listen, serve, settled_collector
 
 
 def bare_app() -> FastAPI:
@@ -49,7 +49,10 @@ async def service(log_uri: str) -> None:
     async with Instance(InstanceSettings(log_uri=log_uri)) as instance:
         app = make_app(instance, Access.open())
         port = listening.getsockname()[1]
-        await serve(instance, app, listening, stop=stop, on_ready=lambda: print(port, flush=True))
+        with settled_collector():
+            await serve(
+                instance, app, listening, stop=stop, on_ready=lambda: print(port, flush=True)
+            )
 
 
 async def bare() -> None:
@@ -62,8 +65,9 @@ async def bare() -> None:
     )
     server = uvicorn.Server(config)
     serving = asyncio.create_task(server.serve(sockets=[listening]))
-    print(listening.getsockname()[1], flush=True)
-    await stop.wait()
+    with settled_collector():
+        print(listening.getsockname()[1], flush=True)
+        await stop.wait()
     server.should_exit = True
     await serving
 

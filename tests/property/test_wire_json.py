@@ -31,10 +31,9 @@ from belog.schemas.wire_json import (
     event_from_json,
     event_to_json,
     page_to_json,
-    problem_fields,
-    receipt_fields,
+    problem_to_json,
+    receipt_to_json,
     results_to_json,
-    to_json,
 )
 from belog.service.wire_answers import problem_to_wire, receipt_to_wire, result_to_wire
 from belog.storage.interface import Receipt
@@ -175,13 +174,14 @@ def test_results_are_written_as_the_library_does() -> None:
         InvalidEvent("no", subject="build:b"),
     ]
     for error in errors:
-        assert json.loads(to_json(problem_fields(error))) == by_library(problem_to_wire(error))
-    fast = receipt_fields(5, T0, ID, duplicate=True)
-    assert json.loads(to_json(fast)) == by_library(receipt_to_wire(receipt))
+        assert json.loads(problem_to_json(error)) == by_library(problem_to_wire(error))
+    fast = receipt_to_json(5, T0, ID, duplicate=True)
+    assert json.loads(fast) == by_library(receipt_to_wire(receipt))
     slow = event_log_pb2.AppendBatchResponse(
         results=[result_to_wire(receipt), *map(result_to_wire, errors)]
     )
-    assert json.loads(results_to_json([fast, *map(problem_fields, errors)])) == by_library(slow)
+    results = [("receipt", fast), *(("problem", problem_to_json(error)) for error in errors)]
+    assert json.loads(results_to_json(results)) == by_library(slow)
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,7 @@ _BYTES_MAX: Final[Mapping[str, tuple[str, int]]] = {
     ),
     "job_run_id": ("JOB_RUN_ID_BYTES_MAX", JOB_RUN_ID_BYTES_MAX),
 }
+_TEXT_BOUND: Final = "TEXT_BYTES_MAX", TEXT_BYTES_MAX
 _SUBJECT_BYTES_MAX: Final[Mapping[SubjectKind, tuple[str, int]]] = {
     "build": ("BUILD_ID_BYTES_MAX", BUILD_ID_BYTES_MAX),
     "partition": ("REF_BYTES_MAX", REF_BYTES_MAX),
@@ -88,6 +89,13 @@ def check_id(what: str, value: object, limit: str, bytes_max: int) -> None:
         InvalidEvent: Empty, no text, or with a control character.
         LimitExceeded: More than `bytes_max` bytes of UTF-8; `limit` names the bound.
     """
+    if (
+        type(value) is str
+        and 0 < len(value) <= bytes_max
+        and value.isascii()
+        and value.isprintable()
+    ):
+        return  # as nearly all are
     if not isinstance(value, str):
         msg = f"{what} is not text but {type(value).__name__}"
         raise InvalidEvent(msg)
@@ -114,6 +122,9 @@ def check_value(name: str, value: object) -> None:
         LimitExceeded: A text, list or map over its bound.
     """
     if isinstance(value, str):
+        bound = _BYTES_MAX.get(name, _TEXT_BOUND)[1]
+        if 0 < len(value) <= bound and value.isascii() and value.isprintable():
+            return  # as nearly all are
         if name in _BYTES_MAX:
             check_id(name, value, *_BYTES_MAX[name])
             return

@@ -322,6 +322,9 @@ PAYLOADS: Final[Mapping[str, type[Payload]]] = {
 }
 """Payload class of every event type of lifecycle version 1."""
 
+_KIND_OF_TYPE: Final[Mapping[str, SubjectKind]] = {
+    name: kind for name in PAYLOADS if (kind := kind_of_type(name))
+}
 _TYPE: Final = re.compile(r"v[0-9]+(\.[a-z][a-z0-9_]*)+")
 
 
@@ -336,6 +339,7 @@ def new_event(
     subject_kind: SubjectKind | None = None,
     caused_by: bytes | UUID | None = None,
     expected: int | None = None,
+    encoded: bytes | None = None,
 ) -> Event:
     """Make an event.
 
@@ -350,20 +354,24 @@ def new_event(
         subject_kind: Needed only where the type's name does not tell it.
         caused_by: Id of the event that led to this one.
         expected: Index of the subject's last accepted event, -1 for none, None to not compare.
+        encoded: The canonical CBOR of `body`, where the caller has it and made sure of it.
 
     Raises:
         InvalidEvent: A field of the wrong type, an unknown payload field, an id with a control
             character.
         LimitExceeded: A field or the whole is larger than its bound.
     """
-    event_type, body = _type_and_body(payload, body)
+    if encoded is None:
+        event_type, body = _type_and_body(payload, body)
+        data = encode_known_payload(body)
+    else:
+        event_type, data = _checked_type(payload, body), encoded
     kind = _kind(event_type, subject_kind)
     check_subject_id(kind, subject_id)
     check_id("actor", actor, "ACTOR_BYTES_MAX", ACTOR_BYTES_MAX)
     check_int("occurred_at", occurred_at, -(2**63))
     if expected is not None:
         check_int("expected", expected, -1)
-    data = encode_known_payload(body)
     event = Event(
         uuid_bytes("event_id", event_id),
         event_type,
@@ -397,6 +405,21 @@ def _type_and_body(
     return payload, plain if cls is None else _checked_body(cls, plain)
 
 
+def _checked_type(payload: Payload | str, body: Mapping[str, JsonValue] | None) -> str:
+    """Check a type and a body as they are."""
+    if isinstance(payload, Payload) or body is None:
+        msg = "what is encoded already is given by the name of its type, and with its body"
+        raise InvalidEvent(msg)
+    cls = PAYLOADS.get(payload)
+    if cls is None:
+        _check_type(payload)
+    else:
+        _typed(cls, body)
+        for name, value in body.items():
+            check_value(name, value)
+    return payload
+
+
 def _map(given: object) -> Mapping[str, JsonValue]:
     if not isinstance(given, Mapping):
         msg = f"the body is not a map but {type(given).__name__}"
@@ -416,6 +439,8 @@ def _check_type(event_type: object) -> None:
     if not isinstance(event_type, str):
         msg = f"the event type is not text but {type(event_type).__name__}"
         raise InvalidEvent(msg)
+    if event_type in PAYLOADS:
+        return
     if len(event_type) > EVENT_TYPE_BYTES_MAX:
         raise LimitExceeded(
             "event type",
@@ -426,7 +451,7 @@ def _check_type(event_type: object) -> None:
     if not _TYPE.fullmatch(event_type):
         msg = f"event type {event_type!r} is not of the form v1.kind.name"
         raise InvalidEvent(msg)
-    if event_type not in PAYLOADS and event_type.split(".")[:2] in _KNOWN_PREFIXES:
+    if event_type.split(".")[:2] in _KNOWN_PREFIXES:
         msg = f"event type {event_type!r} is not one of this version"
         raise InvalidEvent(msg, hint="known: " + ", ".join(sorted(PAYLOADS)))
 
@@ -435,6 +460,9 @@ _KNOWN_PREFIXES: Final = [["v1", kind] for kind in ("build", "job", "partition",
 
 
 def _kind(event_type: str, given: SubjectKind | None) -> SubjectKind:
+    known = _KIND_OF_TYPE.get(event_type)
+    if known is not None and (given is None or given == known):
+        return known
     named = kind_of_type(event_type)
     if given is not None and given not in KINDS:
         msg = f"subject_kind {given!r} is none of {', '.join(KINDS)}"
@@ -449,13 +477,16 @@ def _kind(event_type: str, given: SubjectKind | None) -> SubjectKind:
     return kind
 
 
-def _checked_body(cls: type[Payload], body: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+def _typed(cls: type[Payload], body: Mapping[str, JsonValue]) -> Payload:
     try:
-        typed = msgspec.convert(dict(body), cls)
+        return msgspec.convert(dict(body), cls)
     except msgspec.ValidationError as error:
         msg = f"payload of {cls.event_type}: {error}"
         raise InvalidEvent(msg) from error
-    plain = _builtins(typed)
+
+
+def _checked_body(cls: type[Payload], body: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    plain = _builtins(_typed(cls, body))
     for name, value in plain.items():
         check_value(name, value)
     return plain

@@ -17,6 +17,7 @@ from belog.schemas.errors import Corrupt, InvalidEvent
 
 __all__ = [
     "JsonValue",
+    "canonical_payload",
     "decode_payload",
     "digest",
     "encode_known_payload",
@@ -101,6 +102,31 @@ def encode_known_payload(payload: Mapping[str, JsonValue]) -> bytes:
                 ordered[key] = value[:]
         _KNOWN.add(data, ordered)
     return data
+
+
+def canonical_payload(data: bytes) -> dict[str, JsonValue] | None:
+    """Return the map of bytes that are what `encode_payload` makes of a plain map.
+
+    Returns:
+        The map, to be looked at only; None for anything else, be it canonical or not.
+    """
+    try:
+        value = _loads_first(data)
+    except (cbor2.CBORDecodeError, RecursionError, ValueError, OverflowError):
+        return None
+    # Compared as bytes, so nothing can stand behind it.
+    if type(value) is not dict or not _is_plain(value) or cbor2.dumps(value) != data:
+        return None
+    before = -1, b""
+    for key in value:
+        encoded = key.encode()
+        order = len(encoded), encoded
+        if order <= before:
+            return None
+        before = order
+    if len(data) <= KNOWN_PAYLOAD_BYTES_MAX:
+        _KNOWN.add(data, value)
+    return value
 
 
 def known_payload(data: bytes) -> Mapping[str, JsonValue]:
@@ -204,6 +230,7 @@ _AFTER: Final = cbor2.dumps(_MARK)
 _TRAILING: Final = "there are bytes after its end"
 # Bound once: spreading the options over every call takes a tenth of its time.
 _loads_strictly: Final = partial(cbor2.loads, max_depth=DEPTH_MAX + 1, **_STRICT)
+_loads_first: Final = partial(cbor2.loads, max_depth=DEPTH_MAX, **_STRICT)
 
 
 def _decode_whole(data: bytes) -> object:

@@ -22,7 +22,13 @@ from belog.schemas.errors import Corrupt, InvalidEvent, InvalidFilter, InvalidIn
 from belog.schemas.events import new_event
 from belog.schemas.filters import EventFilter
 from belog.schemas.lifecycle import SubjectKind
-from belog.schemas.payload import JsonValue, decode_payload, digest, encode_payload
+from belog.schemas.payload import (
+    JsonValue,
+    canonical_payload,
+    decode_payload,
+    digest,
+    encode_payload,
+)
 from belog.v1 import events_pb2 as pb
 
 __all__ = [
@@ -189,7 +195,11 @@ def event_from_fields(
         InvalidEvent: See `event_from_wire`.
         LimitExceeded: A field or the whole is larger than its bound.
     """
-    given = _given_body(payload, body or {})
+    if payload:
+        # With its fields at their defaults written out or not: what was signed stays what it was.
+        given = _canonical(payload)
+    else:
+        given = {name: meant(value) for name, value in (body or {}).items()}
     event = new_event(
         event_type,
         subject_id,
@@ -200,26 +210,27 @@ def event_from_fields(
         subject_kind=cast("SubjectKind", subject_kind) if subject_kind else None,
         caused_by=None if caused_by is None else _uuid("caused_by", caused_by),
         expected=expected,
+        encoded=payload or None,
     )
-    if payload and payload != event.payload:
-        if encode_payload(given) != payload:
-            msg = "payload is not canonical CBOR"
-            raise InvalidEvent(msg, hint="encode it by RFC 8949, section 4.2.1, or send body")
-        # A field at its default was written out: fine, and what was signed stays what it was.
-        event = msgspec.structs.replace(event, payload=payload, payload_digest=digest(payload))
     if payload_digest and payload_digest != event.payload_digest:
         msg = "payload_digest is not that of the payload"
         raise InvalidEvent(msg)
     return event
 
 
-def _given_body(payload: bytes, body: Mapping[str, object]) -> dict[str, JsonValue]:
-    if not payload:
-        return {name: meant(value) for name, value in body.items()}
+def _canonical(payload: bytes) -> dict[str, JsonValue]:
+    """Return the map of a payload that a client encoded; raises `InvalidEvent`."""
+    plain = canonical_payload(payload)
+    if plain is not None:
+        return plain
     try:
-        return decode_payload(payload)
+        given = decode_payload(payload)
     except Corrupt as error:
         raise InvalidEvent(error.message) from error
+    if encode_payload(given) != payload:
+        msg = "payload is not canonical CBOR"
+        raise InvalidEvent(msg, hint="encode it by RFC 8949, section 4.2.1, or send body")
+    return given
 
 
 def _plain(struct: Struct) -> dict[str, Any]:

@@ -7,7 +7,7 @@ to make of it and what to say.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, cast
 from uuid import UUID
 
 import msgspec
@@ -26,8 +26,8 @@ __all__ = [
     "event_to_json",
     "page_to_json",
     "parse_json",
-    "problem_fields",
-    "receipt_fields",
+    "problem_to_json",
+    "receipt_to_json",
     "results_to_json",
     "to_json",
     "uuid_text",
@@ -35,6 +35,10 @@ __all__ = [
 
 INT64_DIGITS_MAX: Final = 18
 """Digits of a number in text that is in 64 bits whatever it is."""
+
+UUID_CHARS: Final = 36
+UUID_DIGITS: Final = 32
+"""Of the text form of a UUID."""
 
 _ENCODER: Final = msgspec.json.Encoder()
 
@@ -288,6 +292,13 @@ def _int64(value: str | int | None) -> int:
 
 
 def _uuid(text: str) -> bytes:
+    if len(text) == UUID_CHARS and text[8] == text[13] == text[18] == text[23] == "-":
+        digits = text.replace("-", "")
+        if len(digits) == UUID_DIGITS and digits.isalnum() and digits.isascii():
+            try:
+                return bytes.fromhex(digits)
+            except ValueError:
+                pass  # which the library says
     try:
         return UUID(text).bytes
     except ValueError as error:
@@ -297,19 +308,8 @@ def _uuid(text: str) -> bytes:
 
 # --- receipts and problems
 
-T = TypeVar("T")
 
-
-class Receipt(Struct, gc=False):
-    """`Receipt`."""
-
-    index: str
-    created_at: str
-    event_id: str
-    duplicate: bool
-
-
-class Problem(Struct, gc=False):
+class _Problem(Struct, gc=False):
     """`Problem`."""
 
     code: str
@@ -324,15 +324,26 @@ class Problem(Struct, gc=False):
     last_index: str | UnsetType = UNSET
 
 
-def receipt_fields(index: int, created_at: int, event_id: bytes, *, duplicate: bool) -> Receipt:
-    """Return a `Receipt`, for `to_json`."""
-    return Receipt(str(index), str(created_at), uuid_text(event_id), duplicate)
+def receipt_to_json(index: int, created_at: int, event_id: bytes, *, duplicate: bool) -> bytes:
+    """Return the JSON of a `Receipt`."""
+    given = b"true" if duplicate else b"false"
+    digits = event_id.hex().encode()
+    return (b'{"index":"%d","created_at":"%d","event_id":"%b-%b-%b-%b-%b","duplicate":%b}') % (
+        index,
+        created_at,
+        digits[:8],
+        digits[8:12],
+        digits[12:16],
+        digits[16:20],
+        digits[20:],
+        given,
+    )
 
 
-def problem_fields(error: BelogError) -> Problem:
-    """Return the `Problem` of an error, for `to_json`."""
+def problem_to_json(error: BelogError) -> bytes:
+    """Return the JSON of the `Problem` of an error."""
     conflict = error if isinstance(error, Conflict) else None
-    return Problem(
+    fields = _Problem(
         code=error.code,
         message=error.message,
         hint=error.hint,
@@ -344,12 +355,14 @@ def problem_fields(error: BelogError) -> Problem:
         index=UNSET if error.index is None else str(error.index),
         last_index=UNSET if conflict is None else str(conflict.last_index),
     )
+    return _ENCODER.encode(fields)
 
 
-def results_to_json(results: Sequence[Receipt | Problem]) -> bytes:
-    """Return the JSON of an `AppendBatchResponse`."""
-    items = [
-        {"receipt": result} if isinstance(result, Receipt) else {"problem": result}
-        for result in results
-    ]
-    return _ENCODER.encode({"results": items})
+def results_to_json(results: Sequence[tuple[str, bytes]]) -> bytes:
+    """Return the JSON of an `AppendBatchResponse`.
+
+    Args:
+        results: `receipt` or `problem`, and the JSON of it.
+    """
+    items = [b'{"%b":%b}' % (name.encode(), data) for name, data in results]
+    return b'{"results":[%b]}' % b",".join(items)

@@ -12,23 +12,19 @@ from belog.schemas.errors import BelogError, Gone, InvalidInput, LimitExceeded, 
 from belog.schemas.filters import ALL, EventFilter, Matcher
 from belog.schemas.wire_json import (
     AppendBody,
-    Problem,
-    Receipt,
     append_body,
     event_from_json,
     event_to_json,
     page_to_json,
-    problem_fields,
-    receipt_fields,
+    problem_to_json,
+    receipt_to_json,
     results_to_json,
-    to_json,
 )
 from belog.service.http_api.answers import Answer, problem
 from belog.service.http_api.call import Call
 from belog.service.http_api.parameters import Query
 from belog.service.http_api.settings import PAGE_EVENTS, READ_EVENTS_MAX
-from belog.storage.interface import EventPage
-from belog.storage.interface import Receipt as StoredReceipt
+from belog.storage.interface import EventPage, Receipt
 
 __all__ = ["Written", "append_events", "filter_of", "get_event", "list_events", "page_answer"]
 
@@ -210,7 +206,7 @@ async def append_events(call: Call) -> Answer:
         (result,) = await call.instance.append(call.grant, [event])
         if isinstance(result, BelogError):
             return problem(result)
-        return Answer(to_json(_receipt(result)), result.index + 1)
+        return Answer(_receipt(result), result.index + 1)
     return await _append_batch(call, asked, now_us)
 
 
@@ -220,19 +216,19 @@ async def _append_batch(call: Call, asked: AppendBody, now_us: int) -> Answer:
     else:
         read = await call.instance.calls.run(_events, asked, now_us, call.grant.actor)
     good = [event for event in read if isinstance(event, Event)]
-    results: list[StoredReceipt | BelogError] = []
+    results: list[Receipt | BelogError] = []
     if good:
         results = await call.instance.append(call.grant, good, atomic=asked.atomic, at=asked.at)
     done = iter(results)
-    items: list[Receipt | Problem] = []
+    items: list[tuple[str, bytes]] = []
     last = -1
     for event in read:
         result = next(done) if isinstance(event, Event) else event
         if isinstance(result, BelogError):
-            items.append(problem_fields(result))
+            items.append(("problem", problem_to_json(result)))
         else:
             last = max(last, result.index)
-            items.append(_receipt(result))
+            items.append(("receipt", _receipt(result)))
     as_of = last + 1 if last >= 0 else call.instance.feed.end
     return Answer(results_to_json(items), as_of)
 
@@ -258,7 +254,7 @@ def _event(data: Raw | bytes, now_us: int, actor: str) -> Event:
     return event_from_json(data, event_id=random_uuid, occurred_at=now_us, actor=actor)
 
 
-def _receipt(result: StoredReceipt) -> Receipt:
-    return receipt_fields(
+def _receipt(result: Receipt) -> bytes:
+    return receipt_to_json(
         result.index, result.created_at, result.event_id, duplicate=result.duplicate
     )

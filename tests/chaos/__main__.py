@@ -6,26 +6,25 @@ Exit code 1 where a contradiction was found; it is printed, and the folder of th
 import argparse
 import os
 import random
-import signal
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import fmean
 
+from tests.chaos.crew import Task, end_on_signals, reports
 from tests.chaos.deployment import Backend
 from tests.chaos.faults import FAULTS
-from tests.chaos.running import WORK_S, Report, plan_of, run
-from tests.chaos.systems import BACKENDS, Servers
+from tests.chaos.running import WORK_S, Report, plan_of
+from tests.chaos.systems import BACKENDS
 
 SEED_BITS = 32
 
 
 def main() -> int:
     """Do what the command line says; return the exit code."""
-    # So that a soak that is asked to end takes its servers with it.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    signal.signal(signal.SIGINT, lambda *_: sys.exit(1))
+    end_on_signals()
     arguments = _parser().parse_args()
     folder: Path = arguments.folder
     folder.mkdir(parents=True, exist_ok=True)
@@ -35,17 +34,20 @@ def main() -> int:
         if unknown := set(faults) - set(FAULTS):
             sys.stderr.write(f"no such fault: {', '.join(sorted(unknown))}\n")
             return 2
-    reports: list[Report] = []
-    with Servers() as servers:
-        for seed, backend in _seeds(arguments):
-            plan = plan_of(seed, backend, faults, arguments.work_s)
-            place = folder.resolve() / f"{backend}-{seed}-{os.getpid()}-{len(reports)}"
-            report = run(plan, place, servers, keep=arguments.keep)
-            reports.append(report)
-            _say(report.text() if not report.is_good else report.line())
-            if not report.is_good and not arguments.go_on:
-                break
-    return _summary(reports)
+    began = time.monotonic()
+    done: list[Report] = []
+    for report in reports(_tasks(arguments, faults), arguments.jobs, go_on=arguments.go_on):
+        done.append(report)
+        _say(report.text() if not report.is_good else report.line())
+    return _summary(done, time.monotonic() - began)
+
+
+def _tasks(arguments: argparse.Namespace, faults: list[str] | None) -> Iterator[Task]:
+    folder: Path = arguments.folder.resolve()
+    for number, (seed, backend) in enumerate(_seeds(arguments)):
+        plan = plan_of(seed, backend, faults, arguments.work_s)
+        place = folder / f"{backend}-{seed}-{os.getpid()}-{number}"
+        yield Task(plan, place, arguments.keep)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -57,6 +59,9 @@ def _parser() -> argparse.ArgumentParser:
     common.add_argument("--folder", type=Path, default=Path(".cache/chaos"))
     common.add_argument("--keep", action="store_true", help="keep the folders of good runs, too")
     common.add_argument("--go-on", action="store_true", help="go on after a contradiction")
+    common.add_argument(
+        "--jobs", type=int, default=1, help="runs side by side, default: %(default)s"
+    )
     commands = parser.add_subparsers(dest="command", required=True)
     for name in ("run", "replay"):
         one = commands.add_parser(name, parents=[common], help="one seed, over all backends given")
@@ -85,15 +90,22 @@ def _seeds(arguments: argparse.Namespace) -> Iterator[tuple[str, Backend]]:
         number += 1
 
 
-def _summary(reports: list[Report]) -> int:
+def _summary(reports: list[Report], took_s: float) -> int:
     bad = [report for report in reports if not report.is_good]
-    by_backend = Counter(report.plan.shape.backend for report in reports)
+    by_backend: dict[str, list[Report]] = {}
+    for report in reports:
+        by_backend.setdefault(report.plan.shape.backend, []).append(report)
     faults = Counter(fault for report in reports for fault in report.faults)
     _say(
-        f"{len(reports)} runs ({', '.join(f'{n} {b}' for b, n in by_backend.items())}),"
+        f"{len(reports)} runs ({', '.join(f'{len(r)} {b}' for b, r in by_backend.items())}),"
         f" {sum(r.events for r in reports)} events, {sum(r.attempts for r in reports)} attempts,"
         f" {sum(faults.values())} faults of {len(faults)} kinds, {len(bad)} contradictions"
     )
+    means = (
+        f"{name} {fmean(r.wall_s for r in own):.0f} s ({fmean(r.cpu_s for r in own):.0f})"
+        for name, own in by_backend.items()
+    )
+    _say(f"{took_s:.0f} s in all; a run took (of a processor, servers apart): {', '.join(means)}")
     for report in bad:
         shape = report.plan.shape
         names = None if report.plan.faults is None else ",".join(report.plan.faults)

@@ -6,6 +6,7 @@ replay is the same storm, not the same wave.
 """
 
 import json
+import os
 import random
 import shutil
 import threading
@@ -43,6 +44,7 @@ WORK_S = 4.0
 """How long a run works beside its faults, seconds."""
 EXTRA_WORK_S_MAX = 8.0
 WORK_BYTES_MIN = 200_000
+DELTA_BYTES_MIN = 100_000
 """What the writers should have written down before a run ends, bytes; and how much longer it may
 take for that, seconds."""
 FAULTS_MAX = 4
@@ -95,7 +97,11 @@ class Report:
     unknown: int = 0
     restarts: int = 0
     phases: dict[str, float] = field(default_factory=dict[str, float])
-    """How long start, storm and the ends of writers, readers and followers took, seconds."""
+    """How long start, storm, the ends of writers, readers and followers, and the check took,
+    seconds."""
+    wall_s: float = 0.0
+    cpu_s: float = 0.0
+    """What the run took, and how much of a processor for its processes and the check, seconds."""
 
     @property
     def is_good(self) -> bool:
@@ -129,7 +135,8 @@ def plan_of(
 ) -> Plan:
     """The plan that a seed names."""
     chosen = None if faults is None else tuple(faults)
-    return Plan(seed, shape_of(backend, seed), chosen, work_s)
+    least = DELTA_BYTES_MIN if backend == "delta" else WORK_BYTES_MIN
+    return Plan(seed, shape_of(backend, seed), chosen, work_s, least)
 
 
 def run(plan: Plan, folder: Path, servers: Servers, *, keep: bool = False) -> Report:
@@ -142,20 +149,29 @@ def run(plan: Plan, folder: Path, servers: Servers, *, keep: bool = False) -> Re
         keep: Whether to keep the folder of a good run, too.
     """
     report = Report(plan, folder)
+    began, used = time.monotonic(), _cpu_s()
     with build(plan.shape, folder, servers, plan.env) as system:
+        storm = _Storm(system, plan, report)
         try:
-            storm = _Storm(system, plan, report)
             storm.work()
             storm.end()
-            judged, case = _judged(system, storm)
-            report.contradictions = [*report.contradictions, *_checked(system, judged, case)]
+            with storm.phase("check"):
+                judged, case = _judged(system, storm)
+                report.contradictions += _checked(system, judged, case)
         except TimeoutError as error:
             report.contradictions.insert(0, Contradiction("unhealed", str(error), _errors(system)))
         report.restarts = system.deployment.restarts
+    report.wall_s, report.cpu_s = time.monotonic() - began, _cpu_s() - used
     (folder / "report.txt").write_text("\n".join(map(str, [report.text(), *report.contradictions])))
     if report.is_good and not keep:
         shutil.rmtree(folder)
     return report
+
+
+def _cpu_s() -> float:
+    """What this process and its ended children have used of a processor, seconds."""
+    times = os.times()
+    return sum(times[:4])
 
 
 def _pause(seconds: float) -> None:

@@ -21,6 +21,7 @@ from tests.chaos.deployment import Backend, Deployment, Gate, Kind
 from tests.chaos.faults import Proxy, can_mount, clock_file, small_disk
 from tests.chaos.parts import ProcessPart, ServerPart
 from tests.servers import Broker, Postgres, Redis, Server, free_port
+from tests.servers.broker import QUICK_START
 
 __all__ = ["BACKENDS", "Servers", "Shape", "System", "build", "shape_of"]
 
@@ -77,7 +78,8 @@ class Servers:
                 {
                     "group.min.session.timeout.ms": "1000",
                     "advertised.listeners": f"PLAINTEXT://127.0.0.1:{gate_port}",
-                }
+                },
+                jvm=QUICK_START,
             )
         return Redis.create() if name == "redis" else Postgres.create()
 
@@ -136,8 +138,7 @@ def shape_of(backend: Backend, seed: str) -> Shape:
         small_disk=backend in FOLDER_BACKENDS and rng.random() < 0.3 and can_mount(),
         refs=rng.choice((2, 6, 6, 20)),
         service=backend in SERVED_BACKENDS and rng.random() < 0.4,
-        # On Delta who just won a commit is ahead of all who lost it, so nobody hurries there.
-        pause_s=max(rng.choice((0.0, 0.002, 0.005, 0.02)), 0.05 if backend == "delta" else 0.0),
+        pause_s=rng.choice((0.0, 0.002, 0.005, 0.02)),
     )
 
 

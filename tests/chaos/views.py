@@ -1,6 +1,7 @@
 """The other half of the checker: what readers saw, and whether tables and replicas are right."""
 
 import json
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import zip_longest
@@ -81,9 +82,8 @@ def _page(
     types = set(page.get("types") or ())
     wanted: list[list[Any]] = [
         [item.index, item.created_at, item.event.event_id.hex()]
-        for item in accepted
-        if page["since"] <= item.index < page["next"]
-        and (not types or item.event.event_type in types)
+        for item in accepted[_place(accepted, page["since"]) : _place(accepted, page["next"])]
+        if not types or item.event.event_type in types
     ]
     if wanted != page["rows"]:
         rows: list[list[Any]] = page["rows"]
@@ -97,6 +97,10 @@ def _page(
         if by is not None and page["next"] <= highest:
             says = f"a page ended at {page['next']} as if nothing followed, {highest} was there"
             yield Contradiction("page-short", says, (told, str(by)))
+
+
+def _place(accepted: Sequence[Accepted], index: int) -> int:
+    return bisect_left(accepted, index, key=lambda item: item.index)
 
 
 def unfinished(case: Case, names: Sequence[str], end: int) -> Iterator[Contradiction]:

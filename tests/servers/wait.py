@@ -23,10 +23,10 @@ POLL_S_MAX = 0.2
 # a client that meets itself: a socket can connect to its own address.
 PORTS = range(20_000, 32_000)
 
-# Sessions that run side by side start their search far apart.
-_next_port: "itertools.cycle[int]" = itertools.cycle(
-    [*PORTS[os.getpid() * 97 % len(PORTS) :], *PORTS[: os.getpid() * 97 % len(PORTS)]]
-)
+# Sessions that run side by side start their search far apart, also where their process ids follow
+# each other: steps of the golden ratio leave the widest gaps.
+_START = os.getpid() * 7_417 % len(PORTS)
+_next_port: "itertools.cycle[int]" = itertools.cycle([*PORTS[_START:], *PORTS[:_START]])
 
 
 def eventually(

@@ -27,13 +27,14 @@ from belog.schemas.errors import Corrupt, NewerFormat
 from belog.schemas.events import PAYLOADS, new_event
 from belog.schemas.payload import (
     JsonValue,
+    canonical_payload,
     decode_payload,
     encode_known_payload,
     encode_payload,
     known_payload,
 )
 from belog.schemas.replica import ReplicaRecord, decode_replica, encode_replica
-from tests.examples import LOG_ID, OTHER_LOG_ID, T0, created, event, id_bytes
+from tests.examples import LOG_ID, OTHER_LOG_ID, REQUIRED, T0, created, event, id_bytes
 from tests.strategies import ANY_BODIES, INT64, UUIDS, bodies, events
 
 ENVELOPE = avro_schema("envelope", 1)
@@ -247,6 +248,34 @@ def test_a_known_payload_is_what_its_bytes_hold(body: dict[str, Any]) -> None:
     known, decoded = known_payload(data), decode_payload(data)
     # By bytes too, as 1 equals 1.0 and NaN nothing.
     assert repr(list(known.items())) == repr(list(decoded.items()))
+
+
+MUTATIONS = st.tuples(st.integers(0, 200), st.integers(0, 255))
+
+
+@given(ANY_BODIES, st.lists(MUTATIONS, max_size=3), st.binary(max_size=2))
+@example({"b": 1, "a": "x"}, [(1, 0x61)], b"")  # one key twice
+@example({"a": 1}, [], b"\x00")
+def test_a_canonical_payload_is_one_and_read_as_ever(
+    body: dict[str, Any], mutations: list[tuple[int, int]], behind: bytes
+) -> None:
+    data = bytearray(encode_payload(body) + behind)
+    for at, byte in mutations:
+        data[at % len(data)] = byte
+    found = canonical_payload(bytes(data))
+    if found is not None:
+        assert repr(list(found.items())) == repr(list(decode_payload(bytes(data)).items()))
+        assert encode_payload(found) == data
+
+
+@pytest.mark.parametrize("name", sorted(PAYLOADS))
+def test_typed_bodies_are_canonical_at_first_sight(name: str) -> None:
+    body = REQUIRED.get(name, {"message": "m"})
+    assert canonical_payload(encode_payload(body)) == body
+    # Keys in another order, a text in a longer form, an indefinite length.
+    assert canonical_payload(b"\xa2\x61b\x01\x61a\x01") is None
+    assert canonical_payload(b"\xa1\x61a\x78\x01x") is None
+    assert canonical_payload(b"\xbf\x61a\x01\xff") is None
 
 
 def test_a_known_payload_does_not_change_with_its_makers_lists() -> None:

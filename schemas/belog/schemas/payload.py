@@ -111,22 +111,25 @@ def canonical_payload(data: bytes) -> dict[str, JsonValue] | None:
         The map, to be looked at only; None for anything else, be it canonical or not.
     """
     try:
-        value = _loads_first(data)
+        value: object = _loads_first(data)
     except (cbor2.CBORDecodeError, RecursionError, ValueError, OverflowError):
         return None
+    if type(value) is not dict:
+        return None
+    payload = cast("dict[str, JsonValue]", value)
     # Compared as bytes, so nothing can stand behind it.
-    if type(value) is not dict or not _is_plain(value) or cbor2.dumps(value) != data:
+    if not _is_plain(payload) or cbor2.dumps(payload) != data:
         return None
     before = -1, b""
-    for key in value:
+    for key in payload:
         encoded = key.encode()
         order = len(encoded), encoded
         if order <= before:
             return None
         before = order
     if len(data) <= KNOWN_PAYLOAD_BYTES_MAX:
-        _KNOWN.add(data, value)
-    return value
+        _KNOWN.add(data, payload)
+    return payload
 
 
 def known_payload(data: bytes) -> Mapping[str, JsonValue]:

@@ -114,6 +114,7 @@ class Instance:
             that goes on from a cursor looks whether it is still the same log when the run is
             another one.
         upstreams: Other instances that own partitions, where there are any.
+        beginning: Partitions whose attempt a request here is beginning now.
     """
 
     log: EventLog
@@ -140,6 +141,7 @@ class Instance:
         self.refusals = Refusals()
         self._stack = AsyncExitStack()
         self._appends: AppendQueue | None = None
+        self.beginning: dict[str, asyncio.Future[None]] = {}
         self._snapshots: SnapshotBeginning | None = None
         self._stopping = False
         self._behind_since: float | None = None

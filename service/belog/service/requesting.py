@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Final
 from uuid import uuid4
 
+from belog.processors.memory_tables import MemoryTables
 from belog.processors.rows import JobRunRow, PartitionRow
 from belog.producers import Producer
 from belog.schemas.checks import check_id, check_subject_id
@@ -139,13 +140,7 @@ class _Asking:
         check_id("client_id", self.client_id, "ACTOR_BYTES_MAX", ACTOR_BYTES_MAX)
         owned = self.producer.lifecycle.owned_states
         answer: Requested | None
-        # Reading to the log's end first would cost a round trip; beginning and joining are decided
-        # by the log itself. What is answered without writing must not be said by hearsay.
-        state = self.producer.known_state("partition", self.ref)
-        if state is not None and (
-            state.state == "available" or state.owner == self.build_id or not allow_delegation
-        ):
-            state = await self._state()
+        state = await self._known_state(allow_delegation=allow_delegation)
         for _ in range(ATTEMPTS_MAX):
             if state is not None and state.state == "available":
                 return await self._available(state.index)
@@ -155,6 +150,11 @@ class _Asking:
                 if not allow_delegation:
                     raise self._not_delegated(state)
                 answer = await self._join(state)
+            elif (ahead := self.instance.beginning.get(self.ref)) is not None:
+                # Most likely it will be his. To try as well would only be refused, by the log.
+                await asyncio.wait((ahead,))
+                state = await self._known_state(allow_delegation=allow_delegation)
+                continue
             else:
                 answer = await self._begin(state)
             if answer is not None:
@@ -162,6 +162,16 @@ class _Asking:
             state = await self._state()
         msg = f"the state of {self.ref!r} changed {ATTEMPTS_MAX} times while it was asked for"
         raise Conflict(msg, state="", last_index=-1, allowed=(), subject=f"partition:{self.ref}")
+
+    async def _known_state(self, *, allow_delegation: bool) -> SubjectState | None:
+        # Reading to the log's end first would cost a round trip; beginning and joining are decided
+        # by the log itself. What is answered without writing must not be said by hearsay.
+        state = self.producer.known_state("partition", self.ref)
+        if state is not None and (
+            state.state == "available" or state.owner == self.build_id or not allow_delegation
+        ):
+            return await self._state()
+        return state
 
     async def _state(self) -> SubjectState | None:
         return await self.instance.calls.run(self.producer.state, "partition", self.ref)
@@ -195,7 +205,13 @@ class _Asking:
             PartitionRequested(build_request_id=self.build_id, requesting_clients=[self.client_id]),
             expected=-1 if state is None else state.index,
         )
-        result = await self._append(event)
+        done = asyncio.get_running_loop().create_future()
+        self.instance.beginning[self.ref] = done
+        try:
+            result = await self._append(event)
+        finally:
+            del self.instance.beginning[self.ref]
+            done.set_result(None)
         if isinstance(result, Conflict):
             return None
         if isinstance(result, BelogError):
@@ -260,6 +276,8 @@ class _Asking:
     async def _row(self, index: int) -> PartitionRow | None:
         await self.instance.reach(index, REACH_S)
         tables = self.instance.queries.tables
+        if isinstance(tables, MemoryTables):
+            return tables.get(PartitionRow, self.ref).value
         return (await self.instance.calls.run(tables.get, PartitionRow, self.ref)).value
 
     async def _available(self, index: int) -> Available:
@@ -274,7 +292,7 @@ class _Asking:
 
     async def _delegated(self, owner: str, index: int, row: PartitionRow | None) -> Delegated:
         estimate = None
-        if row is not None:
+        if row is not None and _job_label(row) is not None:
             estimate = await self.instance.calls.run(_estimate, self.instance, row)
         log_id = str(self.instance.identity.log_id)
         return Delegated(self.ref, owner, log_id, index, estimate)
@@ -337,13 +355,17 @@ class _Asking:
         )
 
 
-def _estimate(instance: Instance, row: PartitionRow) -> int | None:
-    """Return when an attempt will end, by half of the job's newest runs; blocks."""
+def _job_label(row: PartitionRow) -> str | None:
     attempt, data = row.attempt, row.available
     if attempt is None:
         return None
-    label = attempt.job_label or (None if data is None else data.job_label)
-    if label is None:
+    return attempt.job_label or (None if data is None else data.job_label)
+
+
+def _estimate(instance: Instance, row: PartitionRow) -> int | None:
+    """Return when an attempt will end, by half of the job's newest runs; blocks."""
+    attempt, label = row.attempt, _job_label(row)
+    if attempt is None or label is None:
         return None
     try:
         usual_us = instance.repositories.jobs.metrics(label).value.duration_p50_us

@@ -7,6 +7,7 @@ import sqlite3
 import struct
 import zlib
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
@@ -57,11 +58,16 @@ def _postgres(uri: str) -> list[Raw]:
     schema = query.get("schema", ["belog"])[0]
     name = query.get("log", ["main"])[0]
     statement = SQL(
-        "SELECT r.idx, r.created_at, r.value FROM {0}.belog_records r"
-        " JOIN {0}.belog_logs l ON l.log = r.log WHERE l.name = %s ORDER BY r.idx"
+        "SELECT r.idx, r.created_at, r.value, coalesce(r.ends, ARRAY[length(r.value)])"
+        " FROM {0}.belog_records r JOIN {0}.belog_logs l ON l.log = r.log"
+        " WHERE l.name = %s ORDER BY r.idx"
     ).format(Identifier(schema))
     with psycopg.connect(parts._replace(query="").geturl(), connect_timeout=10) as connection:
-        return [Raw(*row) for row in connection.execute(statement, (name,))]
+        return [
+            Raw(index + n, created_at, value[start:end])
+            for index, created_at, value, ends in connection.execute(statement, (name,))
+            for n, (start, end) in enumerate(pairwise([0, *ends]))
+        ]
 
 
 def _delta(path: str) -> list[Raw]:

@@ -15,7 +15,9 @@ from belog.schemas.filters import EventFilter
 from belog.storage import EventLog
 from belog.storage.postgres import PostgresLog
 from belog.storage.postgres_client import connect
+from belog.storage.postgres_rows import keys_of
 from belog.storage.postgres_uri import parse_uri
+from belog.storage.postgres_values import IntegerArray
 from tests.integration.log_workers import ids_of, observed
 from tests.integration.postgres_workers import opened
 from tests.servers import Postgres
@@ -37,10 +39,9 @@ def append_undurably(uri: str, n: int) -> None:
         rows = connection.execute(
             target.sql(
                 "SELECT is_deferred FROM {schema}.belog_append(1, 'channel', 0, true, '{1}',"
-                " '{NULL}', '{NULL}', ARRAY[%s], ARRAY[%s], ARRAY['partition'], ARRAY[%s],"
-                " ARRAY[%b])"
+                " '{NULL}', '{NULL}', '{1}', '{0}', '{1}', '{1}', %b, ARRAY[%b])"
             ),
-            [event.event_id, event.event_type, event.subject_id, encode_event(event)],
+            [IntegerArray(keys_of([event])), encode_event(event)],
         ).fetchall()
     assert rows == [(True,)]
 

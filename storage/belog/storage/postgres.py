@@ -66,12 +66,13 @@ from belog.storage.interface import (
 )
 from belog.storage.judged import JudgedView
 from belog.storage.postgres_client import Connection, Lost, Pool, connect
-from belog.storage.postgres_durable import CROWDED_APPENDS, Durable, flush
+from belog.storage.postgres_durable import CROWDED_APPENDS, Durable, commit
 from belog.storage.postgres_notify import POLL_S, Listener
+from belog.storage.postgres_rows import keys_of, rows_of
 from belog.storage.postgres_schema import FoundLog, create_log, find_log, upgrade
 from belog.storage.postgres_terms import PostgresTerms
 from belog.storage.postgres_uri import Target, parse_uri
-from belog.storage.postgres_values import ByteaArray, TextArray
+from belog.storage.postgres_values import ByteaArray, IntegerArray
 from belog.storage.recount import recounted
 from belog.storage.selective import TermIndex, event_of, page_of
 from belog.storage.touch import TOUCH_RECORDS_MAX, check_not_shorter
@@ -83,18 +84,18 @@ GROUP_EVENTS_MAX: Final = BATCH_EVENTS_MAX
 as long as for the largest single batch."""
 
 _APPEND: Final = """
-SELECT * FROM {schema}.belog_append(
-    %s, %s, %s, %s, %s::integer[], %s::bigint[], %s::bigint[],
-    %b::bytea[], %b::text[], %b::text[], %b::text[], %b::bytea[]
+CALL {schema}.belog_commit(
+    %s, %s, %s, %s, %b::integer[], %s::bigint[], %s::bigint[],
+    %b::integer[], %b::integer[], %b::integer[], %b::integer[], %b::integer[], %b::bytea[],
+    NULL, NULL, NULL, NULL
 )
 """
 _COPY: Final = """
 SELECT {schema}.belog_copy(
-    %s, %s, %s, %s::bigint[], %s::bigint[],
-    %b::bytea[], %b::text[], %b::text[], %b::text[], %b::bytea[]
+    %s, %s, %s, %s::bigint[], %s::bigint[], %b::integer[], %b::bytea[]
 )
 """
-_REMOVE: Final = "DELETE FROM {schema}.belog_records WHERE log = %s AND idx = ANY(%s)"
+_REMOVE: Final = "SELECT {schema}.belog_remove(%s, %s::bigint[])"
 
 
 class _Call(Struct, frozen=True):
@@ -314,48 +315,49 @@ class PostgresLog(ConditionalLog):
         self, connection: Connection, number: int, calls: Sequence[_Call], *, defer: bool | None
     ) -> list[_Answer]:
         """Commit calls, and return when that is durable, or at once in a transaction."""
-        events = [event for call in calls for event in call.events]
-        rows = connection.execute(
-            self._target.sql(_APPEND),
-            [
-                number,
-                self._channel,
-                TOUCH_RECORDS_MAX,
-                defer,
-                [len(call.events) for call in calls],
-                [call.at for call in calls],
-                [call.seen_idx for call in calls],
-                ByteaArray([event.event_id for event in events]),
-                TextArray([_text(event.event_type) for event in events]),
-                TextArray([event.subject_kind for event in events]),
-                TextArray([_text(event.subject_id) for event in events]),
-                ByteaArray([value for call in calls for value in call.values]),
-            ],
-        ).fetchall()
-        *_, next_idx, _, is_deferred, is_crowded = rows[-1]
+        laid = [rows_of(call.values) for call in calls]
+        parameters = [
+            number,
+            self._channel,
+            TOUCH_RECORDS_MAX,
+            defer,
+            IntegerArray([len(call.events) for call in calls]),
+            [call.at for call in calls],
+            [call.seen_idx for call in calls],
+            IntegerArray([len(rows.values) for rows in laid]),
+            IntegerArray([first for rows in laid for first in rows.firsts]),
+            IntegerArray([count for rows in laid for count in rows.counts]),
+            IntegerArray([end for rows in laid for end in rows.ends]),
+            IntegerArray(keys_of(event for call in calls for event in call.events)),
+            ByteaArray([value for rows in laid for value in rows.values]),
+        ]
+        row = commit(connection, self._target.sql(_APPEND), parameters)
+        firsts, ends, stamp, is_crowded = row
         self._crowded = CROWDED_APPENDS if is_crowded else max(self._crowded - 1, 0)
-        if is_deferred:
-            flush(connection)
         if defer is not None:
-            self._durable.note(next_idx)
-        self._listener.note(next_idx)
-        return [self._answer(call, row) for call, row in zip(calls, rows, strict=True)]
+            self._durable.note(ends[-1])
+        self._listener.note(ends[-1])
+        return [
+            self._answer(call, first_idx, next_idx, stamp)
+            for call, first_idx, next_idx in zip(calls, firsts, ends, strict=True)
+        ]
 
-    def _answer(self, call: _Call, row: Sequence[int | None]) -> _Answer:
-        first_idx, next_idx, created_at, *_ = row
+    def _answer(
+        self, call: _Call, first_idx: int | None, next_idx: int, created_at: int
+    ) -> _Answer:
         if first_idx is None:
             try:
-                check_not_shorter(cast("int", next_idx), call.seen_idx or 0, self.name)
+                check_not_shorter(next_idx, call.seen_idx or 0, self.name)
             except IndexConflict as error:
                 return error
             if call.at is not None:
                 msg = f"the log's next index is {next_idx}, not {call.at}"
             else:
                 msg = "a record in between concerns one of the events"
-            return IndexConflict(msg, next_idx=cast("int", next_idx), log=self.name)
-        stamp = cast("int", created_at)
+            return IndexConflict(msg, next_idx=next_idx, log=self.name)
         return [
-            Receipt(first_idx + n, stamp, event.event_id) for n, event in enumerate(call.events)
+            Receipt(first_idx + n, created_at, event.event_id)
+            for n, event in enumerate(call.events)
         ]
 
     def copy_records(self, records: Sequence[CopiedRecord], *, after: int) -> None:
@@ -368,17 +370,13 @@ class PostgresLog(ConditionalLog):
         check_copied(records, after)
         refuse_foreign_records(records, self._opened().identity, self.name)
         number = self._number()
-        decoded = [_copied_event(record) for record in records]
         parameters = [
             number,
             self._channel,
             after,
             [record.index for record in records],
             [record.created_at for record in records],
-            ByteaArray([None if event is None else event.event_id for event in decoded]),
-            TextArray([None if event is None else _text(event.event_type) for event in decoded]),
-            TextArray([None if event is None else event.subject_kind for event in decoded]),
-            TextArray([None if event is None else _text(event.subject_id) for event in decoded]),
+            IntegerArray(keys_of(_copied_event(record) for record in records)),
             ByteaArray([record.value for record in records]),
         ]
         try:
@@ -462,13 +460,8 @@ def _channel(target: Target) -> str:
     return f"belog_{hashlib.sha256(key).hexdigest()[:40]}"
 
 
-def _text(text: str) -> str | None:
-    """Return a text as a column holds it; None for one that PostgreSQL cannot hold."""
-    return None if "\0" in text else text
-
-
 def _copied_event(record: CopiedRecord) -> Event | None:
-    """Return what the columns beside a value say; None where nothing can be said."""
+    """Return the event that a record holds; None where it holds none."""
     value = record.value
     try:
         if value[: len(REPLICA_HEADER)] == REPLICA_HEADER:

@@ -7,10 +7,12 @@ these rules keep the promise of `EventLog`, that what was acknowledged, refused 
 
 - *Writers.* The lock is held until the commit's record has its place, so the order of indices is
   the order of those records, and a flush up to one of them covers all with lower indices. After a
-  deferred commit, and after a refusal, the writer makes another transaction durable
-  (`flush`), with the server's own `synchronous_commit`. Its record comes after everything that the
+  deferred commit, and after a refusal, the writer makes another transaction durable, with the
+  server's own `synchronous_commit`. Its record comes after everything that the
   append saw. Only then the answer is given. So nothing is acknowledged or refused because of an
   event that can still vanish; and where the answer never comes, the outcome is unknown as before.
+  Both transactions are one statement, `belog_commit`: an error between them leaves the outcome
+  unknown, too (`commit`).
 - *A crash* keeps a prefix of the write-ahead log, so it takes events from the log's end only, and
   no answer or reader has named those.
 - *Readers* hold back what they got until it is durable (`Durable.require`): the place where the
@@ -27,15 +29,17 @@ src/backend/access/transam/xact.c, `RecordTransactionCommit`.
 """
 
 import time
-from typing import Final, cast
+from collections.abc import Sequence
+from typing import Any, Final, cast
 
 import psycopg
+from psycopg import errors
 
 from belog.schemas.errors import NotFound
 from belog.storage.postgres_client import Connection
 from belog.storage.postgres_uri import Target
 
-__all__ = ["CROWDED_APPENDS", "Durable", "flush"]
+__all__ = ["CROWDED_APPENDS", "Durable", "commit", "flush"]
 
 LOOKS: Final = 3
 """Looks at the flushed position before a reader flushes itself: as a rule a writer is about to."""
@@ -43,7 +47,7 @@ LOOK_PAUSE_S: Final = 0.0005
 """Pause between those looks, seconds: a flush takes 0.1 to 5 ms."""
 CROWDED_APPENDS: Final = 16
 """Appends that are deferred after one that met another at work. Too many cost a writer that is
-alone again one round trip each; with too few, every now and then all wait for one's disk."""
+alone again a transaction each; with too few, every now and then all wait for one's disk."""
 
 # Transactional: without an id of its own a transaction would not be flushed at its commit.
 _FLUSH: Final = b"SELECT pg_logical_emit_message(true, 'belog', '')"
@@ -58,6 +62,14 @@ SELECT
 FROM {schema}.belog_ends
 WHERE log = %s
 """
+_UNCALLED: Final = (
+    errors.InsufficientPrivilege,
+    errors.InvalidSchemaName,
+    errors.UndefinedFunction,
+)
+"""Errors before `belog_commit` runs, where the server names no place in a function."""
+_APPENDING: Final = "belog_append("
+"""Named by the server where an error came before the first commit."""
 _IS_FLUSHED: Final = "SELECT pg_current_wal_flush_lsn() >= %s::pg_lsn"
 
 
@@ -106,6 +118,25 @@ class Durable:
             if row is not None and row[0]:
                 return
         flush(connection)
+
+
+def commit(
+    connection: Connection, statement: bytes, parameters: Sequence[object]
+) -> tuple[Any, ...]:
+    """Call `belog_commit` and return its answer, which is durable; blocks for the disk.
+
+    Raises:
+        psycopg.Error: Nothing was written; or that is not known, and the connection is closed, so
+            that `Pool.connection` reports it as lost.
+    """
+    try:
+        row = connection.execute(statement, parameters).fetchone()
+    except psycopg.Error as error:
+        where = error.diag.context
+        if not (_APPENDING in where if where else isinstance(error, _UNCALLED)):
+            connection.close()
+        raise
+    return cast("tuple[Any, ...]", row)
 
 
 def flush(connection: Connection) -> None:

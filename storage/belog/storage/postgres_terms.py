@@ -9,6 +9,7 @@ from typing import Any, Final, TypeVar, cast
 from belog.schemas.fold import Record
 from belog.storage.postgres_client import Connection, Pool
 from belog.storage.postgres_durable import Durable
+from belog.storage.postgres_rows import records_of
 from belog.storage.postgres_uri import Target
 from belog.storage.postgres_values import ByteaArray, TextArray, copy_pairs
 from belog.storage.term_store import Entries, IndexState, Name
@@ -18,15 +19,37 @@ __all__ = ["PostgresTerms"]
 
 T = TypeVar("T")
 
-_RECORDS: Final = """
-SELECT idx, created_at, value FROM {schema}.belog_records
-WHERE log = %s AND idx >= %s ORDER BY idx LIMIT %s
-"""
-_RECORDS_AT: Final = """
-SELECT r.idx, r.created_at, r.value
-FROM unnest(%s::bigint[]) AS wanted (idx)
-    JOIN {schema}.belog_records r ON r.log = %s AND r.idx = wanted.idx
+_ROWS: Final = """
+SELECT r.idx, r.created_at, r.ends, r.value, e.next_idx
+FROM {schema}.belog_ends e
+    JOIN {schema}.belog_records r ON r.log = e.log
+WHERE e.log = %s
+    AND r.idx >= coalesce(
+        (SELECT max(b.idx) FROM {schema}.belog_records b WHERE b.log = %s AND b.idx <= %s), 0
+    )
+    AND r.idx < %s
 ORDER BY r.idx
+"""
+_SCAN: Final = "SELECT *, 0 FROM {schema}.belog_scan(%s, %s, %s)"
+_RECORDS_AT: Final = """
+SELECT
+    wanted.idx, r.created_at,
+    CASE
+        WHEN r.ends IS NULL THEN r.value
+        ELSE substring(
+            r.value FROM coalesce(r.ends[wanted.idx - r.idx], 0) + 1
+            FOR r.ends[wanted.idx - r.idx + 1] - coalesce(r.ends[wanted.idx - r.idx], 0)
+        )
+    END
+FROM unnest(%s::bigint[]) AS wanted (idx)
+    CROSS JOIN LATERAL (
+        SELECT * FROM {schema}.belog_records
+        WHERE log = %s AND idx <= wanted.idx
+        ORDER BY idx DESC
+        LIMIT 1
+    ) r
+WHERE wanted.idx < r.idx + coalesce(cardinality(r.ends), 1)
+ORDER BY wanted.idx
 """
 _COUNTS: Final = """
 SELECT i.indexed_to, i.events, i.void, i.bytes, n.field, n.term, n.events
@@ -112,18 +135,22 @@ class PostgresTerms:
 
     def records(self, since: int, limit: int) -> list[Record]:
         """See `TermStore.records`; returns when they are durable."""
-        statement, number = self._target.sql(_RECORDS), self._number()
-        return self._pool.repeat(
-            lambda connection: self._records(connection, statement, [number, since, limit])
-        )
+        return self._pool.repeat(lambda connection: self._records(connection, since, limit))
 
-    def _records(
-        self, connection: Connection, statement: bytes, parameters: Sequence[int]
-    ) -> list[Record]:
-        rows = connection.execute(statement, parameters, binary=True).fetchall()
-        if rows:
-            self._durable.require(connection, parameters[0], rows[-1][0] + 1)
-        return [Record(*row) for row in rows]
+    def _records(self, connection: Connection, since: int, limit: int) -> list[Record]:
+        sql, number = self._target.sql, self._number()
+        until = since + limit
+        rows = connection.execute(
+            sql(_ROWS), [number, number, since, until], binary=True
+        ).fetchall()
+        records = records_of(rows, since, limit)
+        if len(records) < limit and not (rows and rows[-1][-1] <= until):
+            # There are holes, and something behind that range.
+            rows = connection.execute(sql(_SCAN), [number, since, limit], binary=True).fetchall()
+            records = records_of(rows, since, limit)
+        if records:
+            self._durable.require(connection, number, records[-1].position + 1)
+        return records
 
     def records_at(self, indices: Sequence[int]) -> Sequence[Record]:
         """See `TermStore.records_at`."""

@@ -16,7 +16,7 @@ from msgspec import Struct
 from psycopg.adapt import AdaptersMap, Dumper
 from psycopg.pq import Format
 
-__all__ = ["ByteaArray", "TextArray", "copy_pairs", "register"]
+__all__ = ["ByteaArray", "IntegerArray", "TextArray", "copy_pairs", "register"]
 
 _HEADER: Final = struct.Struct(">iiIii")
 """Dimensions, whether there are nulls, type of the elements, their number, first subscript."""
@@ -27,6 +27,9 @@ _BYTEA: Final = 17
 _BYTEA_ARRAY: Final = 1001
 _TEXT: Final = 25
 _TEXT_ARRAY: Final = 1009
+_INTEGER: Final = 23
+_INTEGER_ARRAY: Final = 1007
+_INTEGER_BYTES: Final = 4
 
 _COPY_START: Final = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 _COPY_PAIR: Final = struct.Struct(">hiqiq")
@@ -43,6 +46,12 @@ class TextArray(Struct, frozen=True):
     """A `text[]` parameter."""
 
     items: Sequence[str | None]
+
+
+class IntegerArray(Struct, frozen=True):
+    """An `integer[]` parameter."""
+
+    items: Sequence[int]
 
 
 def _array(element: int, items: Sequence[bytes | None]) -> bytes:
@@ -71,10 +80,25 @@ class _TextArrayDumper(Dumper):
         return _array(_TEXT, items)
 
 
+class _IntegerArrayDumper(Dumper):
+    format = Format.BINARY
+    oid = _INTEGER_ARRAY
+
+    def dump(self, obj: IntegerArray) -> bytes:
+        count = len(obj.items)
+        if count == 0:
+            return _EMPTY.pack(0, 0, _INTEGER)
+        # A length before each item.
+        pairs = [_INTEGER_BYTES] * (2 * count)
+        pairs[1::2] = obj.items
+        return _HEADER.pack(1, 0, _INTEGER, count, 1) + struct.pack(f">{2 * count}i", *pairs)
+
+
 def register(adapters: AdaptersMap) -> None:
     """Let a connection take the arrays of this module as parameters."""
     adapters.register_dumper(ByteaArray, _ByteaArrayDumper)
     adapters.register_dumper(TextArray, _TextArrayDumper)
+    adapters.register_dumper(IntegerArray, _IntegerArrayDumper)
 
 
 def copy_pairs(pairs: Iterable[tuple[int, int]]) -> bytes:

@@ -16,7 +16,7 @@ READ_BYTES: Final = 65_536
 
 def get_request(path: str) -> bytes:
     """Return a request as it goes over the wire."""
-    return f"GET {path} HTTP/1.1\r\nhost: x\r\n\r\n".encode()
+    return f"GET {path} HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n".encode()
 
 
 def seconds_for(port: int, clients: Sequence[Sequence[bytes]]) -> float:

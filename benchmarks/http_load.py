@@ -25,7 +25,7 @@ def event_json(event: Event) -> bytes:
 def post_request(body: bytes, path: str = "/events") -> bytes:
     """Return a request as it goes over the wire."""
     return (
-        b"POST %b HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+        b"POST %b HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
         b"content-length: %d\r\n\r\n" % (path.encode(), len(body))
     ) + body
 

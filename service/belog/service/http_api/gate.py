@@ -183,7 +183,9 @@ class Gate:
             raise Refused(
                 problem(_too_long("the URL", "URL_BYTES_MAX", URL_BYTES_MAX, size), status=414)
             )
-        size = sum(len(name) + len(value) for name, value in scope["headers"])
+        size = 0
+        for name, value in scope["headers"]:  # a loop: a generator's sum takes twice as long
+            size += len(name) + len(value)
         if size > HEADER_BYTES_MAX:
             too_long = _too_long("the headers", "HEADER_BYTES_MAX", HEADER_BYTES_MAX, size)
             raise Refused(problem(too_long, status=431))

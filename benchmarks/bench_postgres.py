@@ -19,7 +19,8 @@ from tests.servers import Postgres
 WRITERS: Final = 8
 SINGLES: Final = 8 * 200
 BATCH: Final = 100
-BATCHED: Final = 8 * 20 * BATCH
+BATCHED: Final = 8 * 60 * BATCH
+"""Our writers connect anew in each round, theirs stay connected: it has to be long beside that."""
 RECORD_BYTES: Final = 400
 """What an event of `benchmarks.events` takes, rounded."""
 ROUNDS: Final = 3

@@ -21,10 +21,19 @@ DROP FUNCTION {schema}.belog_copy(
 );
 
 -- Whether a record of [p_from, p_to) could change a verdict on events with these keys. The key 1 is
--- that of the log itself.
+-- that of the log itself. A session keeps its plan while the table grows, so what would be best for a
+-- small one is forbidden.
 CREATE FUNCTION {schema}.belog_touched(
     p_log integer, p_from bigint, p_to bigint, p_keys integer[]
-) RETURNS boolean LANGUAGE plpgsql AS $$
+) RETURNS boolean LANGUAGE plpgsql SET enable_seqscan = off AS $$
+DECLARE
+    -- The row before may hold some of them.
+    v_row bigint := (
+        SELECT b.idx FROM {schema}.belog_records b
+        WHERE b.log = p_log AND b.idx <= p_from
+        ORDER BY b.idx DESC
+        LIMIT 1
+    );
 BEGIN
     RETURN EXISTS (
         SELECT 1
@@ -35,15 +44,7 @@ BEGIN
                     ELSE r.keys[2 * (p_from - r.idx)::integer + 1 :]
                 END
             ) AS k (key)
-        WHERE r.log = p_log AND r.idx < p_to
-            -- The row before may hold some of them.
-            AND r.idx >= coalesce(
-                (
-                    SELECT max(b.idx) FROM {schema}.belog_records b
-                    WHERE b.log = p_log AND b.idx <= p_from
-                ),
-                p_from
-            )
+        WHERE r.log = p_log AND r.idx >= coalesce(v_row, p_from) AND r.idx < p_to
             -- Not IN alone: that would become a join, by a plan that suits no number of records.
             AND (k.key = 1 OR k.key IN (SELECT unnest(p_keys)))
     );

@@ -14,7 +14,7 @@ from belog.producers import Producer
 from belog.schemas.envelope import Event
 from belog.schemas.errors import BelogError, Closed, Overloaded
 from belog.service.observer import AppendTiming, Observer
-from belog.storage.interface import OrderedLog, Receipt
+from belog.storage.interface import Receipt
 
 __all__ = ["CALL_THREADS", "GROUP_EVENTS_MAX", "QUEUED_EVENTS_MAX", "AppendQueue", "Calls"]
 
@@ -32,9 +32,6 @@ QUEUED_EVENTS_MAX: Final = 50_000
 GROUP_EVENTS_MAX: Final = 2_000
 """Events of one group, over several requests: some 50 ms of work, so that the first of them does
 not wait long for the last."""
-
-ORDERED_APPENDERS: Final = 2
-"""Threads that append to an ordered log: while one waits for its reports, the other judges."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -133,13 +130,10 @@ class AppendQueue:
         self._queued_events = 0
         self._undecided = 0
         self._is_closed = False
-        count = ORDERED_APPENDERS if isinstance(producer.log, OrderedLog) else 1
-        self._threads = [
-            threading.Thread(target=self._work, name=f"belog appender {n}", daemon=True)
-            for n in range(count)
-        ]
-        for thread in self._threads:
-            thread.start()
+        # One, on logs too that a second could judge for while it waits for its reports: they would
+        # take the interpreter from each other, and what is together in a group is cheaper.
+        self._thread = threading.Thread(target=self._work, name="belog appender", daemon=True)
+        self._thread.start()
 
     @property
     def queued_events(self) -> int:
@@ -200,13 +194,11 @@ class AppendQueue:
         """
         with self._wakeup:
             self._is_closed = True
-            self._wakeup.notify_all()
-        deadline = time.monotonic() + timeout_s
-        for thread in self._threads:
-            thread.join(max(0.0, deadline - time.monotonic()))
-        return not any(thread.is_alive() for thread in self._threads)
+            self._wakeup.notify()
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
 
-    # --- the threads' side
+    # --- the thread's side
 
     def _work(self) -> None:
         while group := self._next_group():

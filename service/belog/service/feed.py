@@ -117,6 +117,7 @@ class Feed:
     Attributes:
         end: Index up to which everything was seen.
         error: Why the feed ended by itself, None while it goes on.
+        ended: Set when it has an error: it will not go on.
         failing: The error that it waits out now, with the monotonic time in seconds since which;
             None while the log can be read.
     """
@@ -149,6 +150,7 @@ class Feed:
         """
         self.end = start_idx
         self.error: BelogError | None = None
+        self.ended = asyncio.Event()
         self.failing: tuple[BelogError, float] | None = None
         self._log = log
         self._calls = calls
@@ -343,6 +345,7 @@ class Feed:
 
     def _fail(self, error: BelogError) -> None:
         self.error = error
+        self.ended.set()
         for standing in list(self._register.values()):
             for waiter in standing:
                 if not waiter.future.done():
@@ -351,6 +354,15 @@ class Feed:
     # --- the follower's side, in its thread
 
     def _run(self) -> None:
+        try:
+            self._follow()
+        except Exception as fault:
+            # Nobody may be left waiting for this thread.
+            LOGGER.exception("the feed was stopped by a fault")
+            error = BelogError(f"the feed was stopped by {fault!r:.200}", log=self._log.name)
+            self._loop.call_soon_threadsafe(self._fail, error)
+
+    def _follow(self) -> None:
         cursor = self.end
         while not self._stop.is_set():
             try:

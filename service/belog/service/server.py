@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import uvicorn
 from msgspec import Struct
 
-from belog.schemas.errors import InvalidInput, Unavailable
+from belog.schemas.errors import BelogError, InvalidInput, Unavailable
 from belog.service.http_api.protocol import BoundedProtocol
 from belog.service.instance import Instance
 
@@ -140,7 +140,10 @@ async def serve(
     stop_s: float = STOP_S,
     on_ready: Callable[[], None] | None = None,
 ) -> None:
-    """Serve an open instance until told to stop; then end gracefully.
+    """Serve an open instance until told to stop, or until its feed has ended; then end gracefully.
+
+    A service that cannot follow its log any more has nothing true to say, and ends, so that whoever
+    looks after it starts it again.
 
     Gracefully: no new connection, everybody who waits is answered, requests under way may go on
     for `stop_s`. The instance stays the caller's to close, which finishes appends that were taken.
@@ -154,6 +157,9 @@ async def serve(
         stop: Set to stop.
         stop_s: How long requests under way may go on then, seconds.
         on_ready: Called when requests are answered.
+
+    Raises:
+        BelogError: What ended the feed.
     """
     config = uvicorn.Config(
         app,
@@ -175,6 +181,8 @@ async def serve(
     started: list[Stoppable] = []
     running = asyncio.create_task(server.serve(sockets=[listening]))
     stopping = asyncio.create_task(stop.wait())
+    ended = asyncio.create_task(instance.feed.ended.wait())
+    failure: BelogError | None = None
     try:
         if others is not None:
             started = await others()
@@ -183,14 +191,18 @@ async def serve(
         up.cancel()
         if on_ready is not None and server.started:
             on_ready()
-        await asyncio.wait({running, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({running, stopping, ended}, return_when=asyncio.FIRST_COMPLETED)
+        failure = instance.feed.error
     finally:
         stopping.cancel()
+        ended.cancel()
         server.should_exit = True
         # Only after the listener knows: who is sent away would come back here at once.
         instance.stop()
         await asyncio.gather(*(other.stop(stop_s) for other in started))
         await running
+    if failure is not None:
+        raise failure
 
 
 def run(main: Callable[[asyncio.Event], Awaitable[None]]) -> None:

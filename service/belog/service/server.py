@@ -129,6 +129,25 @@ def listen(where: HttpListener) -> socket.socket:
     return listening
 
 
+def _config(app: "ASGIApp", tls: ssl.SSLContext | None, stop_s: float) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        http=BoundedProtocol,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=math.ceil(stop_s),
+        backlog=BACKLOG,
+        # The access log names the peer; who stands behind a proxy is not believed.
+        proxy_headers=False,
+        limit_concurrency=CONNECTIONS_MAX,
+        ssl_context_factory=None if tls is None else lambda _config, _default: tls,
+    )
+
+
 async def serve(
     instance: Instance,
     app: "ASGIApp",
@@ -161,23 +180,7 @@ async def serve(
     Raises:
         BelogError: What ended the feed.
     """
-    config = uvicorn.Config(
-        app,
-        http=BoundedProtocol,
-        ws="none",
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        timeout_keep_alive=KEEP_ALIVE_S,
-        timeout_graceful_shutdown=math.ceil(stop_s),
-        backlog=BACKLOG,
-        # The access log names the peer; who stands behind a proxy is not believed.
-        proxy_headers=False,
-        limit_concurrency=CONNECTIONS_MAX,
-        ssl_context_factory=None if tls is None else lambda _config, _default: tls,
-    )
-    server = _Server(config)
+    server = _Server(_config(app, tls, stop_s))
     started: list[Stoppable] = []
     running = asyncio.create_task(server.serve(sockets=[listening]))
     stopping = asyncio.create_task(stop.wait())

@@ -17,7 +17,7 @@ from belog.storage.postgres import PostgresLog
 from belog.storage.postgres_client import connect
 from belog.storage.postgres_rows import keys_of
 from belog.storage.postgres_uri import parse_uri
-from belog.storage.postgres_values import IntegerArray
+from belog.storage.postgres_values import WordArray
 from tests.integration.log_workers import ids_of, observed
 from tests.integration.postgres_workers import opened
 from tests.servers import Postgres
@@ -38,12 +38,12 @@ def append_undurably(uri: str, n: int) -> None:
     with connect(target) as connection:
         rows = connection.execute(
             target.sql(
-                "SELECT is_deferred FROM {schema}.belog_append(1, 'channel', 0, true, '{1}',"
-                " '{NULL}', '{NULL}', '{1}', '{0}', '{1}', '{1}', %b, ARRAY[%b])"
+                "SELECT ({schema}.belog_append(1, 'channel', 0, true, '{1}',"
+                " '{NULL}', '{NULL}', '{1}', '{0}', '{1}', '{0}', ARRAY[length(%b)], %b, %b))[1]"
             ),
-            [IntegerArray(keys_of([event])), encode_event(event)],
+            [encode_event(event), WordArray(keys_of([event])), encode_event(event)],
         ).fetchall()
-    assert rows == [(True,)]
+    assert rows == [(1,)]
 
 
 def refused(log: PostgresLog, n: int) -> None:

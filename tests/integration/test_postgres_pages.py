@@ -154,7 +154,9 @@ def test_error_after_the_first_commit_leaves_the_outcome_unknown(
             [target.quoted],
         ).fetchone()
         assert row is not None
-        text = row[0].replace("PERFORM pg_logical_emit_message(true, 'belog', '')", "PERFORM 1 / 0")
+        text = row[0].replace(
+            "v_lsn := pg_logical_emit_message(true, 'belog', '')", "PERFORM 1 / 0"
+        )
         assert text != row[0]
         connection.execute(text.encode())
         log._crowded = 1  # noqa: SLF001 - so that the commit is deferred
@@ -164,3 +166,11 @@ def test_error_after_the_first_commit_leaves_the_outcome_unknown(
     with pytest.raises(IndexConflict):
         log.append_unless_touched([observed(1)], seen_idx=1)
     assert log.next_position() == 2
+
+
+def test_statement_that_the_server_forgot_is_prepared_again(log: PostgresLog) -> None:
+    assert log.append(observed(1)).index == 1
+    with log._pool.connection() as connection:  # noqa: SLF001
+        connection.execute("DEALLOCATE ALL")
+    assert log.append(observed(2)).index == 2
+    assert log.append(observed(3)).index == 3

@@ -21,8 +21,6 @@ from collections.abc import Iterator, Sequence
 from typing import Final, cast
 from uuid import UUID
 
-from msgspec import Struct
-
 from belog.schemas.envelope import Event, StoredEvent, decode_event, encode_event
 from belog.schemas.errors import (
     BelogError,
@@ -65,17 +63,18 @@ from belog.storage.interface import (
     check_page,
 )
 from belog.storage.judged import JudgedView
+from belog.storage.postgres_append import Call, append_statement, parameters_of
 from belog.storage.postgres_client import Connection, Lost, Pool, connect
 from belog.storage.postgres_durable import CROWDED_APPENDS, Durable, commit
 from belog.storage.postgres_notify import POLL_S, Listener
-from belog.storage.postgres_rows import keys_of, rows_of
+from belog.storage.postgres_rows import copied_keys_of
 from belog.storage.postgres_schema import FoundLog, create_log, find_log, upgrade
 from belog.storage.postgres_terms import PostgresTerms
 from belog.storage.postgres_uri import Target, parse_uri
-from belog.storage.postgres_values import ByteaArray, IntegerArray
+from belog.storage.postgres_values import ByteaArray, WordArray
 from belog.storage.recount import recounted
 from belog.storage.selective import TermIndex, event_of, page_of
-from belog.storage.touch import TOUCH_RECORDS_MAX, check_not_shorter
+from belog.storage.touch import check_not_shorter
 
 __all__ = ["GROUP_EVENTS_MAX", "PostgresLog"]
 
@@ -83,28 +82,12 @@ GROUP_EVENTS_MAX: Final = BATCH_EVENTS_MAX
 """Events of one transaction that holds several waiting calls: other processes wait for the lock
 as long as for the largest single batch."""
 
-_APPEND: Final = """
-CALL {schema}.belog_commit(
-    %s, %s, %s, %s, %b::integer[], %s::bigint[], %s::bigint[],
-    %b::integer[], %b::integer[], %b::integer[], %b::integer[], %b::integer[], %b::bytea[],
-    NULL, NULL, NULL, NULL
-)
-"""
 _COPY: Final = """
 SELECT {schema}.belog_copy(
     %s, %s, %s, %s::bigint[], %s::bigint[], %b::integer[], %b::bytea[]
 )
 """
 _REMOVE: Final = "SELECT {schema}.belog_remove(%s, %s::bigint[])"
-
-
-class _Call(Struct, frozen=True):
-    """One append that waits for its commit."""
-
-    events: Sequence[Event]
-    values: Sequence[bytes]
-    at: int | None
-    seen_idx: int | None
 
 
 _Answer = list[Receipt] | BelogError
@@ -131,10 +114,11 @@ class PostgresLog(ConditionalLog):
         self._found: FoundLog | None = None
         self._channel = _channel(self._target)
         self._listener = Listener(lambda: connect(self._target), self._channel)
-        self._group: CommitGroup[_Call, list[Receipt]] = CommitGroup(self._commit)
+        self._group: CommitGroup[Call, list[Receipt]] = CommitGroup(self._commit)
         self._view = JudgedView(self.scan, self.name)
         self._durable = Durable(self._target)
         self._crowded = 0
+        self._append_sql = append_statement(self._target)
         self._store = PostgresTerms(self._target, self._pool, self._durable, self._number)
         self._terms = TermIndex(self._store)
 
@@ -182,7 +166,7 @@ class PostgresLog(ConditionalLog):
             found = create_log(connection, self._target, identity)
             if found is not None and not empty:
                 event = log_created(identity.log_id, identity.instance, now_us())
-                call = _Call([event], [encode_event(event)], None, None)
+                call = Call([event], [encode_event(event)], None, None)
                 self._run_calls(connection, found.number, [call], defer=None)
         if found is None:
             found = find_log(connection, self._target)
@@ -285,17 +269,17 @@ class PostgresLog(ConditionalLog):
         check_batch(events)
         refuse_replica_append(self._opened().identity, self.name)
         values = [encode_event(event) for event in events]
-        call = _Call(events, values, at, seen_idx)
+        call = Call(events, values, at, seen_idx)
         return self._group.submit(call, sum(map(len, values)))
 
-    def _commit(self, calls: Sequence[_Call]) -> list[_Answer]:
+    def _commit(self, calls: Sequence[Call]) -> list[_Answer]:
         """Commit waiting calls, in order; called by one thread at a time."""
         answers: list[_Answer] = []
         for chunk in _chunks(calls):
             answers += self._commit_chunk(chunk)
         return answers
 
-    def _commit_chunk(self, calls: Sequence[_Call]) -> list[_Answer]:
+    def _commit_chunk(self, calls: Sequence[Call]) -> list[_Answer]:
         number = self._number()
         try:
             with self._pool.connection(patient=True) as connection:
@@ -312,39 +296,23 @@ class PostgresLog(ConditionalLog):
             return [error] * len(calls)
 
     def _run_calls(
-        self, connection: Connection, number: int, calls: Sequence[_Call], *, defer: bool | None
+        self, connection: Connection, number: int, calls: Sequence[Call], *, defer: bool | None
     ) -> list[_Answer]:
         """Commit calls, and return when that is durable, or at once in a transaction."""
-        laid = [rows_of(call.values) for call in calls]
-        parameters = [
-            number,
-            self._channel,
-            TOUCH_RECORDS_MAX,
-            defer,
-            IntegerArray([len(call.events) for call in calls]),
-            [call.at for call in calls],
-            [call.seen_idx for call in calls],
-            IntegerArray([len(rows.values) for rows in laid]),
-            IntegerArray([first for rows in laid for first in rows.firsts]),
-            IntegerArray([count for rows in laid for count in rows.counts]),
-            IntegerArray([end for rows in laid for end in rows.ends]),
-            IntegerArray(keys_of(event for call in calls for event in call.events)),
-            ByteaArray([value for rows in laid for value in rows.values]),
-        ]
-        row = commit(connection, self._target.sql(_APPEND), parameters)
-        firsts, ends, stamp, is_crowded = row
+        parameters = parameters_of(number, self._channel, calls, defer=defer)
+        answer = commit(connection, self._append_sql, parameters)
+        _, is_crowded, stamp = answer[:3]
+        firsts, ends = answer[3::2], cast("list[int]", answer[4::2])
         self._crowded = CROWDED_APPENDS if is_crowded else max(self._crowded - 1, 0)
         if defer is not None:
             self._durable.note(ends[-1])
         self._listener.note(ends[-1])
         return [
-            self._answer(call, first_idx, next_idx, stamp)
+            self._answer(call, first_idx, next_idx, stamp or 0)
             for call, first_idx, next_idx in zip(calls, firsts, ends, strict=True)
         ]
 
-    def _answer(
-        self, call: _Call, first_idx: int | None, next_idx: int, created_at: int
-    ) -> _Answer:
+    def _answer(self, call: Call, first_idx: int | None, next_idx: int, created_at: int) -> _Answer:
         if first_idx is None:
             try:
                 check_not_shorter(next_idx, call.seen_idx or 0, self.name)
@@ -376,7 +344,7 @@ class PostgresLog(ConditionalLog):
             after,
             [record.index for record in records],
             [record.created_at for record in records],
-            IntegerArray(keys_of(_copied_event(record) for record in records)),
+            WordArray(copied_keys_of(_copied_event(record) for record in records)),
             ByteaArray([record.value for record in records]),
         ]
         try:
@@ -471,8 +439,8 @@ def _copied_event(record: CopiedRecord) -> Event | None:
         return None
 
 
-def _chunks(calls: Sequence[_Call]) -> Iterator[list[_Call]]:
-    chunk: list[_Call] = []
+def _chunks(calls: Sequence[Call]) -> Iterator[list[Call]]:
+    chunk: list[Call] = []
     events = 0
     for call in calls:
         if chunk and events + len(call.events) > GROUP_EVENTS_MAX:

@@ -82,6 +82,8 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
     """A connection that does not wait for ever."""
 
     answer_s: float = FIRST_ANSWER_S
+    prepared: frozenset[bytes] = frozenset()
+    """Names of statements that `belog.storage.postgres_statement` has prepared."""
 
     def wait(self, gen: PQGen[RV], interval: float = 0.0, timeout: float | None = None) -> RV:
         """Run one exchange with the server, for at most `answer_s`.

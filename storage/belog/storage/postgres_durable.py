@@ -30,14 +30,16 @@ src/backend/access/transam/xact.c, `RecordTransactionCommit`.
 
 import time
 from collections.abc import Sequence
-from typing import Any, Final, cast
+from typing import Final, cast
 
 import psycopg
 from psycopg import errors
 
 from belog.schemas.errors import NotFound
 from belog.storage.postgres_client import Connection
+from belog.storage.postgres_statement import Statement, call
 from belog.storage.postgres_uri import Target
+from belog.storage.postgres_values import bigints_of
 
 __all__ = ["CROWDED_APPENDS", "Durable", "commit", "flush"]
 
@@ -121,8 +123,8 @@ class Durable:
 
 
 def commit(
-    connection: Connection, statement: bytes, parameters: Sequence[object]
-) -> tuple[Any, ...]:
+    connection: Connection, statement: Statement, parameters: Sequence[bytes | None]
+) -> list[int | None]:
     """Call `belog_commit` and return its answer, which is durable; blocks for the disk.
 
     Raises:
@@ -130,13 +132,13 @@ def commit(
             that `Pool.connection` reports it as lost.
     """
     try:
-        row = connection.execute(statement, parameters).fetchone()
+        (answer,) = call(connection, statement, parameters)
     except psycopg.Error as error:
         where = error.diag.context
         if not (_APPENDING in where if where else isinstance(error, _UNCALLED)):
             connection.close()
         raise
-    return cast("tuple[Any, ...]", row)
+    return bigints_of(answer or b"")
 
 
 def flush(connection: Connection) -> None:

@@ -9,8 +9,10 @@ each. Equal subjects and ids have equal keys. Different ones may, once in four t
 pairs; then a producer reads on and judges again without need, which changes no outcome.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import accumulate
+from operator import attrgetter
 from typing import Final
 from zlib import crc32
 
@@ -20,7 +22,7 @@ from belog.schemas.envelope import Event
 from belog.schemas.fold import Record
 from belog.schemas.lifecycle import KINDS
 
-__all__ = ["Rows", "keys_of", "records_of", "rows_of"]
+__all__ = ["Rows", "copied_keys_of", "keys_of", "records_of", "rows_of"]
 
 ROW_BYTES_MAX: Final = 8_000
 """Values and what belongs to them in a row of several records, bytes: with the header of a row it
@@ -30,54 +32,50 @@ _RECORD_BYTES: Final = 12
 
 SYSTEM_KEY: Final = 1
 """Subject of a record of the log itself: it concerns all."""
-_NO_KEY: Final = 0
+_NO_KEYS: Final = (0, 0)
 """Subject and id of a record that is no event: it concerns none."""
 _SEEDS: Final[Mapping[str, int]] = {kind: crc32(kind.encode()) for kind in KINDS}
-_SIGN: Final = 1 << 31
-"""A checksum less this is an integer as PostgreSQL has it."""
+_KIND: Final[Callable[[Event], str]] = attrgetter("subject_kind")
+_SUBJECT: Final[Callable[[Event], str]] = attrgetter("subject_id")
+_ID: Final[Callable[[Event], bytes]] = attrgetter("event_id")
 
 
 class Rows(Struct, frozen=True):
     """Events of one append as rows.
 
     Attributes:
-        values: Of each row.
         firsts: How many events lie before each row.
         counts: How many events each row has.
+        sizes: How many bytes each row has.
         ends: Of each event: how many bytes of its row's value lie before its end.
     """
 
-    values: Sequence[bytes]
     firsts: Sequence[int]
     counts: Sequence[int]
+    sizes: Sequence[int]
     ends: Sequence[int]
 
 
 def rows_of(values: Sequence[bytes]) -> Rows:
     """Lay envelopes into rows, in order."""
     if len(values) == 1:
-        return Rows(values, (0,), (1,), (len(values[0]),))
-    rows: list[bytes] = []
+        return Rows((0,), (1,), (len(values[0]),), (len(values[0]),))
     firsts: list[int] = []
     counts: list[int] = []
+    lengths: list[int] = []
     ends: list[int] = []
-    # Where the events would end if all of them were one row, and where the row at hand has to.
-    offsets = list(accumulate(map(len, values), initial=0))
+    sizes = list(map(len, values))
+    # What each event and all before it take.
+    weights = list(accumulate(map(_RECORD_BYTES.__add__, sizes), initial=0))
     first = 0
     while first < len(values):
-        start = offsets[first]
-        at = first + 1
-        while (
-            at < len(values)
-            and offsets[at + 1] - start + (at + 1 - first) * _RECORD_BYTES <= ROW_BYTES_MAX
-        ):
-            at += 1
-        rows.append(b"".join(values[first:at]))
+        at = max(bisect_right(weights, weights[first] + ROW_BYTES_MAX) - 1, first + 1)
         firsts.append(first)
         counts.append(at - first)
-        ends += [end - start for end in offsets[first + 1 : at + 1]]
+        ends += accumulate(sizes[first:at])
+        lengths.append(ends[-1])
         first = at
-    return Rows(rows, firsts, counts, ends)
+    return Rows(firsts, counts, lengths, ends)
 
 
 def records_of(
@@ -106,17 +104,21 @@ def records_of(
     return records
 
 
-def keys_of(events: Iterable[Event | None]) -> list[int]:
-    """Return two keys for each event: of its subject and of its id. None is no event."""
-    keys: list[int] = []
-    for event in events:
-        if event is None:
-            keys += (_NO_KEY, _NO_KEY)
-            continue
-        kind = event.subject_kind
-        if kind == "system":
-            subject = SYSTEM_KEY
-        else:
-            subject = crc32(event.subject_id.encode(), _SEEDS[kind]) - _SIGN
-        keys += (subject, crc32(event.event_id) - _SIGN)
+def keys_of(events: Sequence[Event]) -> list[int]:
+    """Return two keys for each event, of 32 bits without a sign: of its subject and of its id."""
+    kinds = list(map(_KIND, events))
+    # Loops in C: this is done for every event that is written.
+    subjects = map(str.encode, map(_SUBJECT, events))
+    keys = [SYSTEM_KEY] * (2 * len(kinds))
+    keys[::2] = map(crc32, subjects, map(_SEEDS.__getitem__, kinds))
+    keys[1::2] = map(crc32, map(_ID, events))
+    if "system" in kinds:
+        for n, kind in enumerate(kinds):
+            if kind == "system":
+                keys[2 * n] = SYSTEM_KEY
     return keys
+
+
+def copied_keys_of(events: Iterable[Event | None]) -> list[int]:
+    """Return what `keys_of` does, where None is a record that is no event."""
+    return [key for event in events for key in (_NO_KEYS if event is None else keys_of([event]))]

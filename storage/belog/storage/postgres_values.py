@@ -16,20 +16,43 @@ from msgspec import Struct
 from psycopg.adapt import AdaptersMap, Dumper
 from psycopg.pq import Format
 
-__all__ = ["ByteaArray", "IntegerArray", "TextArray", "copy_pairs", "register"]
+__all__ = [
+    "BIGINT",
+    "BIGINT_ARRAY",
+    "BOOLEAN",
+    "BYTEA",
+    "INTEGER",
+    "INTEGER_ARRAY",
+    "TEXT",
+    "ByteaArray",
+    "IntegerArray",
+    "TextArray",
+    "WordArray",
+    "bigint_array",
+    "bigints_of",
+    "copy_pairs",
+    "integer_array",
+    "register",
+    "word_array",
+]
 
 _HEADER: Final = struct.Struct(">iiIii")
 """Dimensions, whether there are nulls, type of the elements, their number, first subscript."""
 _EMPTY: Final = struct.Struct(">iiI")
 _LENGTH: Final = struct.Struct(">i")
 _NULL: Final = _LENGTH.pack(-1)
-_BYTEA: Final = 17
-_BYTEA_ARRAY: Final = 1001
-_TEXT: Final = 25
-_TEXT_ARRAY: Final = 1009
-_INTEGER: Final = 23
-_INTEGER_ARRAY: Final = 1007
+BYTEA: Final = 17
+BYTEA_ARRAY: Final = 1001
+TEXT: Final = 25
+TEXT_ARRAY: Final = 1009
+INTEGER: Final = 23
+INTEGER_ARRAY: Final = 1007
 _INTEGER_BYTES: Final = 4
+BIGINT: Final = 20
+BIGINT_ARRAY: Final = 1016
+BOOLEAN: Final = 16
+_BIGINT_ITEM: Final = struct.Struct(">iq")
+_ARRAY_HEAD_BYTES: Final = _HEADER.size
 
 _COPY_START: Final = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 _COPY_PAIR: Final = struct.Struct(">hiqiq")
@@ -54,6 +77,12 @@ class IntegerArray(Struct, frozen=True):
     items: Sequence[int]
 
 
+class WordArray(Struct, frozen=True):
+    """An `integer[]` parameter of 32 bits each, without a sign here and with one there."""
+
+    items: Sequence[int]
+
+
 def _array(element: int, items: Sequence[bytes | None]) -> bytes:
     if not items:
         return _EMPTY.pack(0, 0, element)
@@ -63,35 +92,76 @@ def _array(element: int, items: Sequence[bytes | None]) -> bytes:
     return b"".join((header, *chain.from_iterable(parts)))
 
 
+def integer_array(items: Sequence[int]) -> bytes:
+    """Return an `integer[]` in binary form."""
+    return _integers(items, "i")
+
+
+def word_array(items: Sequence[int]) -> bytes:
+    """Return an `integer[]` in binary form, of the same bits as integers without a sign."""
+    return _integers(items, "I")
+
+
+def _integers(items: Sequence[int], form: str) -> bytes:
+    count = len(items)
+    if count == 0:
+        return _EMPTY.pack(0, 0, INTEGER)
+    # A length before each item.
+    pairs = [_INTEGER_BYTES] * (2 * count)
+    pairs[1::2] = items
+    return _HEADER.pack(1, 0, INTEGER, count, 1) + struct.pack(f">{2 * count}{form}", *pairs)
+
+
+def bigint_array(items: Sequence[int | None]) -> bytes:
+    """Return a `bigint[]` in binary form."""
+    return _array(BIGINT, [None if i is None else i.to_bytes(8, "big", signed=True) for i in items])
+
+
+def bigints_of(data: bytes) -> list[int | None]:
+    """Return what is in a `bigint[]` in binary form, of one dimension at most."""
+    items: list[int | None] = []
+    at = _ARRAY_HEAD_BYTES
+    while at < len(data):
+        if data[at] & 0x80:
+            items.append(None)
+            at += _LENGTH.size
+        else:
+            items.append(_BIGINT_ITEM.unpack_from(data, at)[1])
+            at += _BIGINT_ITEM.size
+    return items
+
+
 class _ByteaArrayDumper(Dumper):
     format = Format.BINARY
-    oid = _BYTEA_ARRAY
+    oid = BYTEA_ARRAY
 
     def dump(self, obj: ByteaArray) -> bytes:
-        return _array(_BYTEA, obj.items)
+        return _array(BYTEA, obj.items)
 
 
 class _TextArrayDumper(Dumper):
     format = Format.BINARY
-    oid = _TEXT_ARRAY
+    oid = TEXT_ARRAY
 
     def dump(self, obj: TextArray) -> bytes:
         items = [None if item is None else item.encode() for item in obj.items]
-        return _array(_TEXT, items)
+        return _array(TEXT, items)
 
 
 class _IntegerArrayDumper(Dumper):
     format = Format.BINARY
-    oid = _INTEGER_ARRAY
+    oid = INTEGER_ARRAY
 
     def dump(self, obj: IntegerArray) -> bytes:
-        count = len(obj.items)
-        if count == 0:
-            return _EMPTY.pack(0, 0, _INTEGER)
-        # A length before each item.
-        pairs = [_INTEGER_BYTES] * (2 * count)
-        pairs[1::2] = obj.items
-        return _HEADER.pack(1, 0, _INTEGER, count, 1) + struct.pack(f">{2 * count}i", *pairs)
+        return integer_array(obj.items)
+
+
+class _WordArrayDumper(Dumper):
+    format = Format.BINARY
+    oid = INTEGER_ARRAY
+
+    def dump(self, obj: WordArray) -> bytes:
+        return word_array(obj.items)
 
 
 def register(adapters: AdaptersMap) -> None:
@@ -99,6 +169,7 @@ def register(adapters: AdaptersMap) -> None:
     adapters.register_dumper(ByteaArray, _ByteaArrayDumper)
     adapters.register_dumper(TextArray, _TextArrayDumper)
     adapters.register_dumper(IntegerArray, _IntegerArrayDumper)
+    adapters.register_dumper(WordArray, _WordArrayDumper)
 
 
 def copy_pairs(pairs: Iterable[tuple[int, int]]) -> bytes:

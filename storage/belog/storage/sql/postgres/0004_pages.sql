@@ -61,19 +61,19 @@ $$;
 --   p_rows       how many rows each call has
 --   p_firsts     how many events of the call lie before each row
 --   p_counts     how many events each row has
---   p_ends, p_keys, p_values
---                of each event, of each event two, of each row
--- Returns one row per call: its first index (null where it was refused), the next index of the log
--- at that point, the ingest time, whether what the row says may not be durable yet, and whether
--- another append was at work.
+--   p_starts     how many bytes of p_value lie before each row
+--   p_ends, p_keys
+--                of each event, of each event two
+--   p_value      of all rows, without anything between: an array of them would be copied twice
+-- Returns whether what it says may not be durable yet, whether another append was at work (0 or 1),
+-- the ingest time, and of each call two: its first index (null where it was refused), and the next
+-- index of the log at that point. Functions are called in assignments, which need no plan to be run.
 CREATE FUNCTION {schema}.belog_append(
     p_log integer, p_channel text, p_look_max bigint, p_defer boolean,
     p_sizes integer[], p_at bigint[], p_seen bigint[],
-    p_rows integer[], p_firsts integer[], p_counts integer[],
-    p_ends integer[], p_keys integer[], p_values bytea[]
-) RETURNS TABLE (
-    first_idx bigint, end_idx bigint, stamp bigint, is_deferred boolean, is_crowded boolean
-) LANGUAGE plpgsql AS $$
+    p_rows integer[], p_firsts integer[], p_counts integer[], p_starts integer[],
+    p_ends integer[], p_keys integer[], p_value bytea
+) RETURNS bigint[] LANGUAGE plpgsql AS $$
 DECLARE
     v_calls integer := cardinality(p_sizes);
     v_total integer := cardinality(p_ends);
@@ -84,37 +84,41 @@ DECLARE
     v_seen bigint;
     v_next bigint;
     v_start bigint;
+    v_stamp bigint;
+    v_first bigint;
+    v_end bigint;
+    v_deferred boolean;
+    v_crowded integer := 0;
+    v_calls_answer bigint[];
     v_key bigint := hashtextextended(p_channel, 0);
+    v_done text;
 BEGIN
-    -- A refusal is a statement about records that may not be durable.
-    is_deferred := p_defer IS NOT NULL;
-    is_crowded := false;
     IF v_calls = 1 AND (p_at[1] IS NOT NULL OR p_seen[1] IS NOT NULL) THEN
         -- Refuse without the lock what is lost already, and leave less to look at under it.
-        SELECT e.next_idx INTO end_idx FROM {schema}.belog_ends e WHERE e.log = p_log;
+        SELECT e.next_idx INTO v_end FROM {schema}.belog_ends e WHERE e.log = p_log;
         v_seen := p_seen[1];
-        IF end_idx <> p_at[1] OR v_seen > end_idx OR end_idx - v_seen > p_look_max OR (
-            v_seen IS NOT NULL AND v_seen < end_idx
-            AND {schema}.belog_touched(p_log, v_seen, end_idx, p_keys)
+        IF v_end <> p_at[1] OR v_seen > v_end OR v_end - v_seen > p_look_max OR (
+            v_seen IS NOT NULL AND v_seen < v_end
+            AND {schema}.belog_touched(p_log, v_seen, v_end, p_keys)
         ) THEN
-            RETURN NEXT;
-            RETURN;
+            -- A refusal is a statement about records that may not be durable.
+            RETURN ARRAY[(p_defer IS NOT NULL)::integer, 0, NULL, NULL, v_end];
         END IF;
-        p_seen[1] := greatest(v_seen, end_idx);
+        p_seen[1] := greatest(v_seen, v_end);
     END IF;
 
     -- A queue that hands the turn to one, where the row's lock wakes all who wait. Nothing rests on
     -- it, and without a channel there is none.
     IF NOT pg_try_advisory_xact_lock(v_key) THEN
-        is_crowded := true;
-        PERFORM pg_advisory_xact_lock(v_key);
+        v_crowded := 1;
+        v_done := pg_advisory_xact_lock(v_key)::text;
     END IF;
     -- A server with synchronous standbys shows no commit before they have it, so it must be waited
     -- for here.
-    is_deferred := p_defer IS NOT NULL AND (p_defer OR is_crowded)
+    v_deferred := p_defer IS NOT NULL AND (p_defer OR v_crowded = 1)
         AND current_setting('synchronous_standby_names') = '';
-    IF is_deferred THEN
-        PERFORM set_config('synchronous_commit', 'off', true);
+    IF v_deferred THEN
+        v_done := set_config('synchronous_commit', 'off', true);
     END IF;
 
     UPDATE {schema}.belog_ends e
@@ -123,7 +127,7 @@ BEGIN
             e.created_at, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
         )
     WHERE e.log = p_log
-    RETURNING e.next_idx - v_total, e.created_at INTO v_start, stamp;
+    RETURNING e.next_idx - v_total, e.created_at INTO v_start, v_stamp;
     IF v_start IS NULL THEN
         RAISE EXCEPTION 'belog: no log %', p_log USING ERRCODE = 'no_data_found';
     END IF;
@@ -133,76 +137,77 @@ BEGIN
         v_size := p_sizes[v_call];
         v_row_end := v_row + p_rows[v_call];
         v_seen := p_seen[v_call];
-        first_idx := v_next;
+        v_first := v_next;
         IF v_next <> p_at[v_call] OR v_seen > v_next OR v_next - v_seen > p_look_max OR (
             v_seen IS NOT NULL AND v_seen < v_next
             AND {schema}.belog_touched(
                 p_log, v_seen, v_next, p_keys[2 * v_before + 1 : 2 * (v_before + v_size)]
             )
         ) THEN
-            first_idx := NULL;
+            v_first := NULL;
         ELSIF v_size = 1 THEN
             INSERT INTO {schema}.belog_records (log, idx, created_at, value, keys)
             VALUES (
-                p_log, v_next, stamp, p_values[v_row],
+                p_log, v_next, v_stamp,
+                substring(p_value FROM p_starts[v_row] + 1 FOR p_ends[v_before + 1]),
                 p_keys[2 * v_before + 1 : 2 * v_before + 2]
             );
             v_next := v_next + 1;
         ELSE
             INSERT INTO {schema}.belog_records (log, idx, created_at, value, ends, keys)
             SELECT
-                p_log, v_next + e.first, stamp, e.value,
+                p_log, v_next + e.first, v_stamp,
+                substring(p_value FROM e.start + 1 FOR p_ends[v_before + e.first + e.count]),
                 CASE
                     WHEN e.count > 1
                     THEN p_ends[v_before + e.first + 1 : v_before + e.first + e.count]
                 END,
                 p_keys[2 * (v_before + e.first) + 1 : 2 * (v_before + e.first + e.count)]
-            FROM unnest(
-                p_firsts[v_row : v_row_end - 1], p_counts[v_row : v_row_end - 1],
-                p_values[v_row : v_row_end - 1]
-            ) AS e (first, count, value);
+            FROM (
+                -- Not generate_series: by what the planner thinks of that, it would plan each time.
+                SELECT
+                    unnest(p_firsts[v_row : v_row_end - 1]) AS first,
+                    unnest(p_counts[v_row : v_row_end - 1]) AS count,
+                    unnest(p_starts[v_row : v_row_end - 1]) AS start
+            ) AS e;
             v_next := v_next + v_size;
         END IF;
-        end_idx := v_next;
+        v_calls_answer := v_calls_answer || ARRAY[v_first, v_next];
         v_before := v_before + v_size;
         v_row := v_row_end;
-        RETURN NEXT;
     END LOOP;
 
     IF v_next <> v_start + v_total THEN
         UPDATE {schema}.belog_ends e SET next_idx = v_next WHERE e.log = p_log;
     END IF;
     IF v_next > v_start AND p_channel IS NOT NULL THEN
-        PERFORM pg_notify(p_channel, v_next::text);
+        v_done := pg_notify(p_channel, v_next::text)::text;
     END IF;
+    RETURN ARRAY[v_deferred::integer, v_crowded, v_stamp] || v_calls_answer;
 END
 $$;
 
--- Call belog_append, and return when what it says is durable, in one round trip: where that was left
--- to be done, by a second transaction, which has the server's own synchronous_commit. The answer is
--- that of belog_append, its first two columns as arrays. An error may come after the first commit.
+-- Call belog_append, and return its answer when what that says is durable, in one round trip: where
+-- that was left to be done, by a second transaction, which has the server's own synchronous_commit.
+-- An error may come after the first commit.
 CREATE PROCEDURE {schema}.belog_commit(
     p_log integer, p_channel text, p_look_max bigint, p_defer boolean,
     p_sizes integer[], p_at bigint[], p_seen bigint[],
-    p_rows integer[], p_firsts integer[], p_counts integer[],
-    p_ends integer[], p_keys integer[], p_values bytea[],
-    INOUT first_idx bigint[], INOUT end_idx bigint[], INOUT stamp bigint, INOUT is_crowded boolean
+    p_rows integer[], p_firsts integer[], p_counts integer[], p_starts integer[],
+    p_ends integer[], p_keys integer[], p_value bytea,
+    INOUT answer bigint[]
 ) LANGUAGE plpgsql AS $$
 DECLARE
-    v_deferred boolean;
+    v_lsn pg_lsn;
 BEGIN
-    SELECT
-        array_agg(a.first_idx), array_agg(a.end_idx), max(a.stamp), bool_or(a.is_deferred),
-        bool_or(a.is_crowded)
-    INTO first_idx, end_idx, stamp, v_deferred, is_crowded
-    FROM {schema}.belog_append(
+    answer := {schema}.belog_append(
         p_log, p_channel, p_look_max, p_defer, p_sizes, p_at, p_seen,
-        p_rows, p_firsts, p_counts, p_ends, p_keys, p_values
-    ) AS a;
-    IF v_deferred THEN
+        p_rows, p_firsts, p_counts, p_starts, p_ends, p_keys, p_value
+    );
+    IF answer[1] = 1 THEN
         COMMIT;
         -- Transactional: without an id of its own a transaction would not be flushed at its commit.
-        PERFORM pg_logical_emit_message(true, 'belog', '');
+        v_lsn := pg_logical_emit_message(true, 'belog', '');
     END IF;
 END
 $$;

@@ -42,6 +42,9 @@ FAST_COMPACTION: Final = {
 ANSWER_S: Final = 10.0
 """Bound of one administrative request, seconds."""
 
+ALTER_S: Final = 60.0
+"""Bound of all tries to alter a topic, seconds."""
+
 MOVE_S: Final = 5.0
 """How long a fault waits for the log to grow past an older copy; it may be that nobody writes."""
 
@@ -75,8 +78,16 @@ def alter_topic(bootstrap: str, topic: str, settings: Mapping[str, str | None]) 
     ]
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
-    for future in admin.incremental_alter_configs([resource]).values():
-        future.result(ANSWER_S)
+
+    def alter() -> bool:
+        for future in admin.incremental_alter_configs([resource]).values():
+            future.result(ANSWER_S)
+        return True
+
+    # A broker on a machine that is busy with other runs may let one request wait for too long.
+    eventually(
+        alter, "the topic is altered", timeout_s=ALTER_S, ignoring=(KafkaException, TimeoutError)
+    )
 
 
 def topic_end(bootstrap: str, topic: str) -> int:

@@ -27,6 +27,7 @@ from belog.schemas.events import (
     PartitionFailed,
     PartitionObserved,
     PartitionRemoved,
+    PartitionRequested,
     PartitionScheduled,
     PartitionStale,
 )
@@ -81,8 +82,10 @@ class Pair:
         eventually(lambda: "v1.federation.cursor_moved" in self.types(), timeout_s=20)
 
     def types(self, ref: str | None = None) -> list[str]:
-        """The types of the downstream's events."""
-        wanted = EventFilter() if ref is None else EventFilter(partition_refs=(ref,))
+        """The types of the downstream's events, or of those of a partition."""
+        wanted = EventFilter()
+        if ref is not None:
+            wanted = EventFilter(partition_refs=(ref,), subject_kinds=("partition",))
         return [stored.event.event_type for stored in self.here.events(1, wanted).events]
 
     def make(self, ref: str, build: str) -> int:
@@ -235,13 +238,54 @@ def test_the_build_that_asks_owns_the_attempt_here_and_others_join_it(shared: Pa
         "joined",
     ]
     summary = shared.here.explain(ref).summary
-    assert "in build nightly: " in summary
+    assert "in build nightly (received): " in summary
     assert summary.endswith(f"{first.build_request_id} of {first.log_id} (upstream up)")
     shared.make(ref, first.build_request_id)
     assert shared.here.wait(ref, timeout_s=20) is not None
     explained = shared.here.explain(ref)
     assert explained.summary == "available: made by build nightly"
     assert "of upstream up, log " in explained.causes[0].reason
+
+
+def test_a_request_that_is_repeated_writes_nothing(shared: Pair) -> None:
+    ref = "up/repeated"
+    for _ in range(3):
+        answer = shared.here.request_partition(ref, build_request_id="again")
+        assert isinstance(answer, Delegated)
+    events = shared.here.events(1, EventFilter(partition_refs=(ref,))).events
+    assert [stored.event.event_type for stored in events] == [
+        "v1.partition.requested",
+        "v1.partition.delegated",
+        "v1.build.received",
+    ]
+    owner = shared.here.partition(ref).row
+    assert events[-1].event.subject_id == owner.job_graph_run_id == "again"
+    assert list(owner.requesting_clients) == [events[-1].event.body()["client_id"]] != [""]
+
+
+def test_an_attempt_of_who_asked_the_log_itself_is_his_own(shared: Pair) -> None:
+    for name, steps in (("asked", ()), ("building", (PartitionScheduled, PartitionBuilding))):
+        ref, build = f"up/direct-{name}", f"direct-{name}"
+        shared.here.append(PartitionRequested(build_request_id=build), ref)
+        for step in steps:
+            shared.here.append(step(build_request_id=build), ref)
+        for client in ("me", "me", "you"):
+            answer = shared.here.request_partition(ref, client_id=client)
+            assert isinstance(answer, Delegated)
+            assert answer.build_request_id == build
+            assert answer.log_id == shared.here.status().log_id
+        with pytest.raises(NotOwner, match=build):
+            shared.here.request_partition(ref, allow_delegation=False)
+        assert shared.there.partition(ref).state == ""
+        # Somebody asks the upstream itself: that moves nothing here.
+        assert isinstance(shared.there.request_partition(ref), Building)
+        assert isinstance(shared.here.request_partition(ref, client_id="them"), Delegated)
+        assert "v1.partition.delegated" not in shared.types(ref)
+        mine = shared.here.request_partition(ref, build_request_id=build)
+        assert isinstance(mine, Building if steps else Delegated)
+        assert ("v1.partition.delegated" in shared.types(ref)) == (not steps)
+        # Whoever died before he could say that the build is there, is helped out.
+        assert shared.here.build(build).build.state == "received"
 
 
 def test_without_delegation_nothing_is_begun_at_an_upstream(shared: Pair) -> None:
@@ -332,11 +376,15 @@ def test_an_upstream_that_is_killed_slow_or_failing_is_followed_again(pair: Pair
 
 def test_an_upstream_that_was_restored_from_an_older_backup_is_refused(pair: Pair) -> None:
     pair.there.append(PartitionObserved(), "up/old")
-    with (
-        closing(sqlite3.connect(pair.folder / "up.db")) as source,
-        closing(sqlite3.connect(pair.folder / "backup.db")) as target,
-    ):
-        source.backup(target)
+
+    def back_up(name: str) -> None:
+        with (
+            closing(sqlite3.connect(pair.folder / "up.db")) as source,
+            closing(sqlite3.connect(pair.folder / name)) as target,
+        ):
+            source.backup(target)
+
+    back_up("backup.db")
     first = pair.here.request_partition("up/new", client_id="me")
     assert isinstance(first, Delegated)
     for n in range(3):
@@ -345,20 +393,36 @@ def test_an_upstream_that_was_restored_from_an_older_backup_is_refused(pair: Pai
     pair.make("up/new", first.build_request_id)
     assert pair.here.wait("up/new", timeout_s=20) is not None
     assert newest
+    back_up("right.db")
     pair.up.stop()
-    for left in pair.folder.glob("up.db*"):
-        left.unlink()
-    shutil.copy(pair.folder / "backup.db", pair.folder / "up.db")
-    pair.up.start()
+
+    def put(name: str) -> None:
+        for left in pair.folder.glob("up.db*"):
+            left.unlink()
+        shutil.copy(pair.folder / name, pair.folder / "up.db")
+        pair.up.start()
 
     def reasons() -> str:
         return " ".join(pair.here.readiness().reasons)
 
+    put("backup.db")
     eventually(lambda: "backup" in reasons(), "readiness says so", timeout_s=40)
     assert "upstream up" in reasons()
     before = pair.types("up/new")
-    with pytest.raises(LogTruncated, match="backup"):
-        pair.here.request_partition("up/new", client_id="me")
+    for _ in range(2):
+        with pytest.raises(LogTruncated, match="backup") as refused:
+            pair.here.request_partition("up/new", client_id="me")
+        assert refused.value.hint.count("the upstream up was asked") == 1
+    assert "was asked" not in reasons()
+    # The right log is put back: it goes on by itself.
+    pair.up.stop()
+    put("right.db")
+    eventually(lambda: not reasons(), "it is followed again", timeout_s=40)
+    assert isinstance(pair.here.request_partition("up/new", client_id="me"), Available)
+    assert pair.types("up/new") == before
+    pair.up.stop()
+    put("backup.db")
+    eventually(lambda: "backup" in reasons(), "it is refused again", timeout_s=40)
     # Nor after a restart, which forgets nothing; nor when it has grown past the cursor.
     pair.down.kill()
     with Client(pair.up.url) as other:

@@ -2,6 +2,7 @@
 
 import inspect
 import re
+from copy import copy
 
 import pytest
 
@@ -83,3 +84,16 @@ def test_text_carries_coordinates_and_hint() -> None:
     assert "index 5" in str(Gone("gone", horizon=5))
     over = LimitExceeded("page", limit="PAGE_EVENTS_MAX", limit_value=10, value=11)
     assert str(over) == "page: 11 is over PAGE_EVENTS_MAX = 10"
+
+
+def test_a_copy_is_equal_and_changing_it_leaves_the_original_alone() -> None:
+    over = LimitExceeded("page", limit="PAGE_EVENTS_MAX", limit_value=10, value=11)
+    conflict = Conflict("no", state="made", last_index=3, allowed=("a",), owner="b", hint="h")
+    gone = Gone("gone", horizon=5, snapshot="s1", log="l")
+    for error in (over, conflict, gone, *map(bare, CLASSES)):
+        error.__cause__ = ValueError("why")
+        made = copy(error)
+        assert (type(made), made.args, made.__dict__) == (type(error), error.args, error.__dict__)
+        assert made.__cause__ is error.__cause__
+        made.hint = "another"
+        assert error.__dict__.get("hint") != "another"

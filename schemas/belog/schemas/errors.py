@@ -40,7 +40,7 @@ Neither: stop.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import ClassVar, Final, Self
 
 __all__ = [
     "BelogError",
@@ -108,6 +108,13 @@ class BelogError(Exception):
         self.log = log
         self.index = index
         self.subject = subject
+
+    def __copy__(self) -> Self:
+        """Return an equal error without a traceback, to be raised in place of one that is kept."""
+        made = type(self).__new__(type(self), *self.args)
+        made.__dict__.update(self.__dict__)
+        made.__cause__ = self.__cause__
+        return made
 
     def __str__(self) -> str:
         """Return the message with its coordinates and hint, on one line."""

@@ -8,6 +8,7 @@ write.
 
 import asyncio
 from collections.abc import Sequence
+from copy import copy
 from typing import Final
 from uuid import uuid4
 
@@ -29,7 +30,7 @@ from belog.schemas.fold import SubjectState
 from belog.schemas.limits import ACTOR_BYTES_MAX
 from belog.service.access import Grant, Role
 from belog.service.instance import Instance
-from belog.service.upstreams import Available, Building, Delegated, Requested
+from belog.service.upstreams import Available, Building, Delegated, Requested, Upstream
 from belog.storage.interface import Receipt
 
 __all__ = ["ATTEMPTS_MAX", "request"]
@@ -87,31 +88,40 @@ async def request(
     """
     grant.require(Role.APPEND)
     grant.check_refs((ref,))
+    asking = _Asking(instance, grant, ref, client_id or grant.actor, build_request_id)
     upstreams = instance.upstreams
     upstream = None if upstreams is None else upstreams.owner_of(ref)
-    if upstream is not None:
-        try:
-            return await upstream.request(
-                ref,
-                client_id,
-                build_request_id=build_request_id,
-                allow_delegation=allow_delegation,
-                timeout_s=timeout_s,
-                asked_by=asked_by,
-            )
-        except BelogError as error:
-            # Its message names another service's URL; who asked here knows only this one.
-            asked = f"the upstream {upstream.name} was asked, which owns this partition"
-            error.hint = f"{asked}: {error.hint}" if error.hint else asked
-            raise
-    asking = _Asking(instance, grant, ref, client_id or grant.actor, build_request_id)
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + timeout_s
+    deadline = asyncio.get_running_loop().time() + timeout_s
     with instance.observer.span("request_partition", subject=f"partition:{ref}"):
-        answer = await asking.once(allow_delegation=allow_delegation)
-        while isinstance(answer, Delegated) and (left := deadline - loop.time()) > 0:
-            answer = await asking.wait(answer, min(left, LOOK_S))
-        return answer
+        if upstream is None:
+            answer = await asking.once(allow_delegation=allow_delegation)
+            return await asking.outcome(answer, deadline)
+        for _ in range(ATTEMPTS_MAX):
+            if not await upstream.is_made_here(ref, build_request_id):
+                break
+            here = await asking.under_way(allow_delegation=allow_delegation)
+            if here is not None:
+                return await asking.outcome(here, deadline)
+    try:
+        return await upstream.request(
+            ref,
+            asking.client_id,
+            build_request_id=build_request_id,
+            allow_delegation=allow_delegation,
+            timeout_s=timeout_s,
+            asked_by=asked_by,
+        )
+    except BelogError as error:
+        # A copy: the same error may be kept, and raised for others.
+        told = copy(error)
+        told.hint = _asked_of(upstream, error)
+        raise told from error
+
+
+def _asked_of(upstream: Upstream, error: BelogError) -> str:
+    # An error's message names another service's URL; who asked here knows only this one.
+    asked = f"the upstream {upstream.name} was asked, which owns this partition"
+    return f"{asked}: {error.hint}" if error.hint else asked
 
 
 class _Asking:
@@ -135,9 +145,7 @@ class _Asking:
 
     async def once(self, *, allow_delegation: bool) -> Requested:
         """Ask until the log has answered, without waiting for anybody's work."""
-        check_subject_id("partition", self.ref)
-        check_subject_id("build", self.build_id)
-        check_id("client_id", self.client_id, "ACTOR_BYTES_MAX", ACTOR_BYTES_MAX)
+        self._check()
         owned = self.producer.lifecycle.owned_states
         answer: Requested | None
         state = await self._known_state(allow_delegation=allow_delegation)
@@ -145,11 +153,7 @@ class _Asking:
             if state is not None and state.state == "available":
                 return await self._available(state.index)
             if state is not None and state.state in owned:
-                if state.owner == self.build_id:
-                    return await self._mine(state)
-                if not allow_delegation:
-                    raise self._not_delegated(state)
-                answer = await self._join(state)
+                answer = await self._take_part(state, allow_delegation=allow_delegation)
             elif (ahead := self.instance.beginning.get(self.ref)) is not None:
                 # Most likely it will be his. To try as well would only be refused, by the log.
                 await asyncio.wait((ahead,))
@@ -162,6 +166,33 @@ class _Asking:
             state = await self._state()
         msg = f"the state of {self.ref!r} changed {ATTEMPTS_MAX} times while it was asked for"
         raise Conflict(msg, state="", last_index=-1, allowed=(), subject=f"partition:{self.ref}")
+
+    async def under_way(self, *, allow_delegation: bool) -> Requested | None:
+        """Answer by the attempt that is under way; None where there is none, or it ended."""
+        self._check()
+        state = await self._state()
+        if state is None or state.state not in self.producer.lifecycle.owned_states:
+            return None
+        return await self._take_part(state, allow_delegation=allow_delegation)
+
+    async def outcome(self, answer: Requested, deadline: float) -> Requested:
+        """Wait for what becomes of another build's attempt, until a time of the loop's clock."""
+        loop = asyncio.get_running_loop()
+        while isinstance(answer, Delegated) and (left := deadline - loop.time()) > 0:
+            answer = await self.wait(answer, min(left, LOOK_S))
+        return answer
+
+    def _check(self) -> None:
+        check_subject_id("partition", self.ref)
+        check_subject_id("build", self.build_id)
+        check_id("client_id", self.client_id, "ACTOR_BYTES_MAX", ACTOR_BYTES_MAX)
+
+    async def _take_part(self, state: SubjectState, *, allow_delegation: bool) -> Requested | None:
+        if state.owner == self.build_id:
+            return await self._mine(state)
+        if not allow_delegation:
+            raise self._not_delegated(state)
+        return await self._join(state)
 
     async def _known_state(self, *, allow_delegation: bool) -> SubjectState | None:
         # Reading to the log's end first would cost a round trip; beginning and joining are decided
@@ -219,7 +250,7 @@ class _Asking:
         await self._receive(event.event_id)
         return Building(self.ref, self.build_id, result.created_at, result.index)
 
-    async def _receive(self, cause: bytes) -> None:
+    async def _receive(self, cause: bytes | None) -> None:
         """Say that the build is there, unless the caller has said so."""
         received = self._event(
             BuildReceived(requested_partitions=[self.ref], client_id=self.client_id),
@@ -234,6 +265,9 @@ class _Asking:
 
     async def _mine(self, state: SubjectState) -> Building:
         """Answer one who owns the attempt already."""
+        # Whoever wrote the request may have died before he could say that the build is there.
+        if self.producer.known_state("build", self.build_id) is None:
+            await self._receive(None)
         row = await self._row(state.index)
         attempt = None if row is None else row.attempt
         if attempt is None or attempt.build_id != self.build_id:

@@ -9,17 +9,16 @@ on, so a crash at any point neither loses nor repeats one.
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Sequence
+from copy import copy
 from typing import Final
 from uuid import UUID, uuid4
-
-import msgspec
 
 from belog.client import AsyncClient, Cursor, Page, reaction_id
 from belog.client import Available as ClientAvailable
 from belog.client import Building as ClientBuilding
 from belog.client import Delegated as ClientDelegated
 from belog.processors.indexes import Where
-from belog.processors.rows import PartitionRow
+from belog.processors.rows import Attempt, PartitionRow
 from belog.schemas.envelope import Event, StoredEvent
 from belog.schemas.errors import (
     BelogError,
@@ -29,18 +28,13 @@ from belog.schemas.errors import (
     Unavailable,
     WrongLog,
 )
-from belog.schemas.events import (
-    PartitionDelegated,
-    PartitionJoined,
-    PartitionRequested,
-    Payload,
-    new_event,
-)
+from belog.schemas.events import Payload, new_event
 from belog.schemas.filters import EventFilter, Matcher, Terms
 from belog.schemas.fold import SubjectState
 from belog.service.access import Grant, Role
 from belog.service.circles import passed_on
-from belog.service.federating import MIRRORED, Here, There, mirrored
+from belog.service.delegating import Asked, asked_upstream, delegation, note_of, received
+from belog.service.federating import MIRRORED, Here, mirrored
 from belog.service.instance import ACTOR, Instance
 from belog.service.upstream_answers import (
     ASK_RETRY_S,
@@ -50,8 +44,8 @@ from belog.service.upstream_answers import (
     available,
     client_options,
     ended_upstream,
-    manifest_of,
     not_delegated,
+    there_of,
 )
 from belog.service.upstreams import Available, Delegated
 
@@ -62,7 +56,8 @@ LOGGER: Final = logging.getLogger("belog.service.federation")
 CURSOR_MOVED: Final = "v1.federation.cursor_moved"
 
 AGAIN_S: Final = 5.0
-"""Pause after following ended by an error that may pass, seconds, such as an unknown token."""
+"""Pause after following ended by an error that may pass, seconds, such as an unknown token or a
+log that was replaced, which may be put back."""
 
 CURSOR_EVENTS: Final = 1_000
 """Upstream events after which the cursor is written where nothing was reacted to: so many are read
@@ -105,6 +100,7 @@ class Upstream:
         self._client = AsyncClient(settings.url, **client_options(settings))
         self._cursor = Cursor()
         self._saved_idx = 0
+        self._owned = instance.require_producer().lifecycle.owned_states
         self._started = asyncio.Event()
         self._asking: dict[
             tuple[str, tuple[str, ...]], asyncio.Task[ClientAvailable | ClientDelegated]
@@ -160,8 +156,37 @@ class Upstream:
         if found.state == "available":
             row, log_id = found.row, str(self._cursor.log_id)
             return available(ref, row.available_index, log_id, row.manifest)
-        owned = self._instance.require_producer().lifecycle.owned_states
-        raise not_delegated(found, self.name, is_under_way=found.state in owned)
+        raise not_delegated(found, self.name, is_under_way=found.state in self._owned)
+
+    async def is_made_here(self, ref: str, build_request_id: str | None) -> bool:
+        """See `belog.service.upstreams.Upstream.is_made_here`."""
+        here = await self._state(ref)
+        if here is None:
+            return False
+        if here.state == "requested" and here.owner == build_request_id:
+            return False
+        return await self._is_local(ref, here)
+
+    async def _is_local(self, ref: str, here: SubjectState) -> bool:
+        """Whether an attempt is under way here that no instance of this log asked an upstream for.
+
+        It is of somebody who asked the log itself: its own build alone moves it.
+        """
+        if here.state == "delegated" or here.state not in self._owned:
+            return False
+        if here.state != "requested":
+            return True
+        attempt = await self._attempt(ref, here)
+        if attempt is None:
+            return False
+        stored = await self._instance.calls.run(self._instance.log.get, attempt.requested_index)
+        return stored is None or not asked_upstream(stored.event)
+
+    async def _attempt(self, ref: str, here: SubjectState) -> Attempt | None:
+        await self._instance.reach(here.index, REACH_S)
+        tables = self._instance.queries.tables
+        row = (await self._instance.calls.run(tables.get, PartitionRow, ref)).value
+        return None if row is None else row.attempt
 
     async def _under_way_there(self, ref: str) -> ClientDelegated | None:
         """Return who makes what is delegated already; None: it has to be asked for.
@@ -172,7 +197,7 @@ class Upstream:
         if here is None or here.state != "delegated":
             return None
         found = await self._client.partition(ref)
-        if found.state not in self._instance.require_producer().lifecycle.owned_states:
+        if found.state not in self._owned:
             return None
         owner = found.row.job_graph_run_id
         return ClientDelegated(ref, owner, str(self._cursor.log_id), found.row.index, None)
@@ -185,7 +210,7 @@ class Upstream:
             Unavailable: It was never reached.
         """
         if isinstance(self.error, WrongLog):
-            raise self.error
+            raise copy(self.error)
         try:
             async with asyncio.timeout(ASK_RETRY_S):
                 await self._started.wait()
@@ -229,62 +254,53 @@ class Upstream:
         self, answer: ClientDelegated, client_id: str, build_id: str | None
     ) -> None:
         """Have a delegated attempt here for what is under way there."""
+        asked = Asked(
+            client_id=client_id,
+            build_id=build_id or str(uuid4()),
+            is_named=build_id is not None,
+            upstream=self.name,
+            log_id=answer.log_id,
+            upstream_build=answer.build_request_id,
+        )
         for _ in range(ATTEMPTS_MAX):
-            here = await self._state(answer.ref)
-            events = await self._delegation(here, answer, client_id, build_id)
+            events = await self._delegation(answer.ref, asked)
             if not events or await self._append(events):
+                await self._receive(answer.ref, asked, events)
                 break
         # It may have ended there before it was delegated here, and nobody would notice.
         await self._settle(answer.ref, answer.index)
 
-    async def _delegation(
-        self,
-        here: SubjectState | None,
-        answer: ClientDelegated,
-        client_id: str,
-        build_id: str | None,
-    ) -> list[Event]:
-        owned = self._instance.require_producer().lifecycle.owned_states
-        delegated = PartitionDelegated(
-            build_request_id=answer.build_request_id,
-            delegated_to_log=answer.log_id,
-            delegated_to_build=answer.build_request_id,
-            message=self._subject,
-        )
-        clients = [client_id]
-        if here is None or here.state not in owned:
-            build = build_id or str(uuid4())
-            first = PartitionRequested(
-                build_request_id=build, requesting_clients=clients, message=self._subject
-            )
-            delegated = msgspec.structs.replace(delegated, build_request_id=build)
-            expected = -1 if here is None else here.index
-            return [
-                self._event(first, answer.ref, expected=expected),
-                self._event(delegated, answer.ref),
-            ]
-        owner = here.owner or ""
-        if here.state == "requested":
-            delegated = msgspec.structs.replace(delegated, build_request_id=owner)
-            return [self._event(delegated, answer.ref, expected=here.index)]
-        await self._instance.reach(here.index, REACH_S)
-        tables = self._instance.queries.tables
-        row = (await self._instance.calls.run(tables.get, PartitionRow, answer.ref)).value
-        attempt = None if row is None else row.attempt
-        if attempt is None or (
-            client_id in attempt.requesting_clients
-            and build_id in {None, owner, *attempt.joined_builds}
-        ):
-            return []
-        joined = PartitionJoined(
-            build_request_id=build_id or owner, requesting_clients=clients, message=self._subject
-        )
-        return [self._event(joined, answer.ref, expected=here.index)]
+    async def _delegation(self, ref: str, asked: Asked) -> list[Event]:
+        here = await self._state(ref)
+        if here is None or here.state not in self._owned:
+            payloads = delegation(asked, None, None, is_local=False)
+        else:
+            is_local = await self._is_local(ref, here)
+            payloads = delegation(asked, here, await self._attempt(ref, here), is_local=is_local)
+        expected = -1 if here is None else here.index
+        return [
+            self._event(payload, ref, expected=None if n else expected)
+            for n, payload in enumerate(payloads)
+        ]
+
+    async def _receive(self, ref: str, asked: Asked, events: Sequence[Event]) -> None:
+        """Say that the build is there that owns the attempt here, unless that was said."""
+        producer = self._instance.require_producer()
+        here = producer.known_state("partition", ref)
+        build = producer.known_state("build", asked.build_id)
+        if here is None or here.owner != asked.build_id or build is not None:
+            return
+        cause = events[0].event_id if events else None
+        await self._append([self._event(received(asked, ref), asked.build_id, caused_by=cause)])
 
     # --- following
 
     async def follow(self) -> None:
-        """React to what happens there until cancelled, or until its log is another."""
+        """React to what happens there until cancelled.
+
+        While its log is another, or lacks what was read, nothing is reacted to; it is looked again
+        every `AGAIN_S`, and gone on where the cursor fits.
+        """
         while True:
             try:
                 await self._begin()
@@ -297,11 +313,10 @@ class Upstream:
             except Gone as gone:
                 LOGGER.warning("upstream %s was vacuumed, going on at its end: %s", self.name, gone)
                 self._cursor = Cursor(log_id=self._cursor.log_id)
-            except WrongLog as error:
-                self._failed(error)
-                return
             except BelogError as error:
                 self._failed(error)
+                if isinstance(error, WrongLog) and self._cursor.last_index is None:
+                    return  # grown meanwhile, a restored log could not be told from the right one
                 await asyncio.sleep(AGAIN_S)
 
     def _wanted(self) -> EventFilter:
@@ -341,7 +356,7 @@ class Upstream:
 
     @property
     def _subject(self) -> str:
-        return f"upstream {self.name}"
+        return note_of(self.name)
 
     async def _under_way(self) -> AsyncIterator[str]:
         """Give the partitions of this upstream that are delegated, or were to be."""
@@ -386,19 +401,10 @@ class Upstream:
         """
         # Looked at first: what is read there afterwards is newer than the delegation.
         here = await self._state(ref)
-        if here is None:
+        if here is None or (here.state == "requested" and await self._is_local(ref, here)):
             return False
         found = await self._client.partition(ref, min_index=index)
-        there = There(
-            ref=ref,
-            log_id=self._cursor.log_id or UUID(int=0),
-            name=self.name,
-            state=found.state,
-            index=found.row.index,
-            build_id=found.row.job_graph_run_id,
-            manifest=manifest_of(found.row.manifest if found.row.HasField("manifest") else None),
-            reason=found.row.reason or None,
-        )
+        there = there_of(found, self._cursor.log_id or UUID(int=0), self.name)
         payloads = mirrored(Here(here.state, here.index, here.owner), there)
         events = [
             self._event(

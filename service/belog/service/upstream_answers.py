@@ -1,6 +1,7 @@
 """What another instance is, and its answers as they are given here. Pure."""
 
 from typing import Final
+from uuid import UUID
 
 import msgspec
 from msgspec import Struct
@@ -11,6 +12,7 @@ from belog.schemas.envelope import Event, StoredEvent
 from belog.schemas.errors import Conflict, NotOwner
 from belog.schemas.events import Manifest
 from belog.schemas.wire import message_to_json
+from belog.service.federating import There
 from belog.service.upstreams import Available
 from belog.v1.catalog_pb2 import PartitionManifest
 
@@ -24,6 +26,7 @@ __all__ = [
     "ended_upstream",
     "manifest_of",
     "not_delegated",
+    "there_of",
 ]
 
 
@@ -112,6 +115,20 @@ def available(ref: str, index: int, log_id: str, manifest: PartitionManifest | N
     given = manifest_of(manifest)
     text = None if given is None else msgspec.json.encode(given).decode()
     return Available(ref, index, log_id, text)
+
+
+def there_of(found: PartitionState, log_id: UUID, name: str) -> There:
+    """Return where a partition of an upstream's log is, as what follows here is decided by."""
+    return There(
+        ref=found.ref,
+        log_id=log_id,
+        name=name,
+        state=found.state,
+        index=found.row.index,
+        build_id=found.row.job_graph_run_id,
+        manifest=manifest_of(found.row.manifest if found.row.HasField("manifest") else None),
+        reason=found.row.reason or None,
+    )
 
 
 NO_EVENT: Final = StoredEvent(

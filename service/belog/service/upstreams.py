@@ -54,6 +54,16 @@ class Upstream(Protocol):
         """How the configuration calls it."""
         ...
 
+    async def is_made_here(self, ref: str, build_request_id: str | None) -> bool:
+        """Whether a build here makes it that did not ask by this service; so it is not asked.
+
+        Args:
+            ref: The partition.
+            build_request_id: The build that asks: an attempt of its own that nobody works at yet
+                may be moved to the upstream. None: a new one.
+        """
+        ...
+
     async def request(
         self,
         ref: str,

@@ -25,8 +25,6 @@ from belog.schemas.errors import (
     Corrupt,
     InvalidUri,
     LimitExceeded,
-    LogReplaced,
-    LogTruncated,
     NotFound,
     OutcomeUnknown,
     Overloaded,
@@ -48,7 +46,7 @@ from belog.storage.creation import (
     require_end,
 )
 from belog.storage.delta_rows import check_created_at
-from belog.storage.delta_table import CommitLost, DeltaStore, index_bounds
+from belog.storage.delta_table import CommitLost, DeltaStore, check_same_table, index_bounds
 from belog.storage.delta_turns import NEXT_NAME, TURN_NAME, Turns
 from belog.storage.delta_uri import DeltaLocation, local_location, parse_delta_uri
 from belog.storage.delta_vacuum import FilesReport, optimize_files, remove_records
@@ -204,13 +202,13 @@ class DeltaLog(ConditionalLog):
         identity = self._require_identity()
         store = self._reader
         seen_idx = self._seen_idx
-        if store.refresh() and store.identity != identity:
-            hint = "was it recreated?"
-            raise LogReplaced("the table is another log now", log=self.name, hint=hint)
-        next_idx = store.next_idx
-        if next_idx < seen_idx:
-            msg = f"the log ends at {next_idx}, it was read up to {seen_idx}"
-            raise LogTruncated(msg, log=self.name, hint="was it restored from a copy?")
+        try:
+            store.refresh()
+            next_idx = store.next_idx
+        except Unavailable:
+            self._refuse_other_table()
+            raise
+        check_same_table(store, identity, next_idx, seen_idx)
         self._seen_idx = next_idx
         return next_idx
 
@@ -227,9 +225,17 @@ class DeltaLog(ConditionalLog):
             return self._reader.scan(since_position, limit)
         except (Corrupt, Unavailable):
             # The file may have been replaced and then vacuumed; a damaged one is still damaged.
-            if not self._reader.refresh():
+            before = self._reader.version
+            self.next_position()
+            if self._reader.version == before:
+                self._refuse_other_table()
                 raise
             return self._reader.scan(since_position, limit)
+
+    def _refuse_other_table(self) -> None:
+        store = DeltaStore(self._location)
+        if store.load() is not None:
+            check_same_table(store, self._require_identity(), store.next_idx, self._seen_idx)
 
     def wait(self, position: int, timeout_s: float) -> bool:
         """See `EventLog.wait`; what this process appends wakes at once."""
@@ -296,7 +302,11 @@ class DeltaLog(ConditionalLog):
         deadline = time.monotonic() + COMMIT_S_MAX
         while time.monotonic() < deadline:
             with self._turns.turn():
-                results = self._committed(group)
+                try:
+                    results = self._committed(group)
+                except Unavailable:
+                    self._refuse_other_table()
+                    raise
             if results is not None:
                 return results
             self._turns.lost()

@@ -24,14 +24,22 @@ from arro3.core import Array, DataType, Field, Schema, Table
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from msgspec import Struct
 
-from belog.schemas.errors import BelogError, Corrupt, InvalidUri, NewerFormat, Unavailable
+from belog.schemas.errors import (
+    BelogError,
+    Corrupt,
+    InvalidUri,
+    LogReplaced,
+    LogTruncated,
+    NewerFormat,
+    Unavailable,
+)
 from belog.schemas.filters import EventFilter
 from belog.schemas.fold import Record
 from belog.storage.delta_rows import COLUMNS, columns_of
 from belog.storage.delta_uri import DeltaLocation
 from belog.storage.interface import SCAN_RECORDS_MAX, LogIdentity
 
-__all__ = ["CommitLost", "DeltaStore", "FileRange", "index_bounds"]
+__all__ = ["CommitLost", "DeltaStore", "FileRange", "check_same_table", "index_bounds"]
 
 FORMAT_VERSION: Final = 1
 TABLE_NAME: Final = "belog"
@@ -399,6 +407,33 @@ class DeltaStore:
         """Delete files that no version of the last hours needs; return their paths."""
         table = self._table()
         return self._call(lambda: table.vacuum(retention_hours=retention_h, dry_run=dry_run))
+
+
+def check_same_table(
+    store: DeltaStore, identity: LogIdentity, next_idx: int, seen_idx: int
+) -> None:
+    """Refuse a table that is not the one that was read before.
+
+    Where another one took its place, newer versions cannot be got from the one that is loaded: load
+    the table anew then, and ask of that.
+
+    Args:
+        store: With a version loaded.
+        identity: Of the log that was opened.
+        next_idx: Of the loaded version.
+        seen_idx: Index up to which the log was read.
+
+    Raises:
+        LogReplaced: It is another log.
+        LogTruncated: It ends before what was read.
+    """
+    name = store.location.name
+    if store.identity != identity:
+        hint = "was it recreated? restart what has it open, also a service"
+        raise LogReplaced("the table is another log now", log=name, hint=hint)
+    if next_idx < seen_idx:
+        msg = f"the log ends at {next_idx}, it was read up to {seen_idx}"
+        raise LogTruncated(msg, log=name, hint="was it restored from a copy?")
 
 
 def index_bounds(

@@ -80,6 +80,7 @@ from belog.storage.interface import (
     check_page,
 )
 from belog.storage.judged import JudgedView
+from belog.storage.open_file import LOOK_S
 from belog.storage.recent import RecentRecords
 from belog.storage.recount import recounted
 from belog.storage.touch import TOUCH_RECORDS_MAX, touches
@@ -285,6 +286,7 @@ class FileLog(ConditionalLog):
         identity = self._require_identity()
         end = self._end
         if end is not None:
+            self._lock.check_at_times()
             return end
         seen_idx = self._seen_idx
         mark = read_end(self.folder, self.name)
@@ -330,7 +332,7 @@ class FileLog(ConditionalLog):
                 left = deadline - time.monotonic()
                 if left <= 0:
                     return False
-                self._changed.wait(left if self._end is not None else min(POLL_S, left))
+                self._changed.wait(min(POLL_S if self._end is None else LOOK_S, left))
 
     # --- events
 
@@ -402,6 +404,8 @@ class FileLog(ConditionalLog):
                 raise
             self._recent = RecentRecords(self._writer.end.next_idx)
             self._end = self._writer.end
+        # What is written into a folder that was replaced would be acknowledged and lost.
+        self._lock.check()
         return self._writer
 
     def _append_group(self, writer: SegmentWriter, group: Sequence[Append]) -> Sequence[Result]:

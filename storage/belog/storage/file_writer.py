@@ -36,6 +36,7 @@ from belog.storage.file_segments import (
     segment_name,
 )
 from belog.storage.file_vacuum import rewrite_segment
+from belog.storage.open_file import OpenFile
 
 __all__ = ["LOCK_NAME", "FolderLock", "SegmentWriter", "SyncFailed", "TornTail", "create"]
 
@@ -71,6 +72,7 @@ class FolderLock:
         self._path = folder / LOCK_NAME
         self._log = log
         self._descriptor = -1
+        self._file = OpenFile(os.path.abspath(self._path), log)  # noqa: PTH100 - text
 
     def acquire(self, wait_s: float) -> None:
         """Take the lock.
@@ -97,10 +99,19 @@ class FolderLock:
             else:
                 break
         self._descriptor = descriptor
+        self._file.remember(descriptor)
         # Only for the message above, so a full disk must not keep anybody from reading.
         with contextlib.suppress(OSError):
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+
+    def check(self) -> None:
+        """Look whether the folder that is locked is the one that is there; see `OpenFile.check`."""
+        self._file.check()
+
+    def check_at_times(self) -> None:
+        """As `check`, but not as often; see `OpenFile.check_at_times`."""
+        self._file.check_at_times()
 
     def release(self) -> None:
         """Give the lock back. Idempotent."""

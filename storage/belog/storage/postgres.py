@@ -68,7 +68,7 @@ from belog.storage.postgres_client import Connection, Lost, Pool, connect
 from belog.storage.postgres_durable import CROWDED_APPENDS, Durable, commit
 from belog.storage.postgres_notify import POLL_S, Listener
 from belog.storage.postgres_rows import copied_keys_of
-from belog.storage.postgres_schema import FoundLog, create_log, find_log, upgrade
+from belog.storage.postgres_schema import FoundLog, check_same, create_log, find_log, upgrade
 from belog.storage.postgres_terms import PostgresTerms
 from belog.storage.postgres_uri import Target, parse_uri
 from belog.storage.postgres_values import ByteaArray, WordArray
@@ -89,6 +89,11 @@ SELECT {schema}.belog_copy(
 """
 _REMOVE: Final = "SELECT {schema}.belog_remove(%s, %s::bigint[])"
 
+
+LOOK_S: Final = 1.0
+"""How often a program that has the log open looks whether it is the same still, seconds: a schema
+that was made anew gives its first log the number that the old one's had. Two round trips, and who
+waits for events learns within that time that none will come any more."""
 
 _Answer = list[Receipt] | BelogError
 
@@ -112,6 +117,7 @@ class PostgresLog(ConditionalLog):
         self._pool = Pool(self._target)
         self._lock = threading.Lock()
         self._found: FoundLog | None = None
+        self._next_look_s = 0.0
         self._channel = _channel(self._target)
         self._listener = Listener(lambda: connect(self._target), self._channel)
         self._group: CommitGroup[Call, list[Receipt]] = CommitGroup(self._commit)
@@ -202,6 +208,20 @@ class PostgresLog(ConditionalLog):
             raise NotFound(msg, log=self.name, hint="call initialize() first")
         return self._found
 
+    def _check_same(self) -> None:
+        """Look at times whether the log is the one that was opened; see `LOOK_S`.
+
+        Raises:
+            LogReplaced: It is another one.
+            NotFound: It is not there any more.
+        """
+        found, now_s = self._opened(), time.monotonic()
+        if now_s >= self._next_look_s:
+            there = self._pool.repeat(lambda connection: find_log(connection, self._target))
+            check_same(found, there, self.name)
+            # Only after a look that was good: the error has to come again.
+            self._next_look_s = now_s + LOOK_S
+
     def _number(self) -> int:
         return self._opened().number
 
@@ -212,6 +232,7 @@ class PostgresLog(ConditionalLog):
 
     def next_position(self) -> int:
         """See `EventLog.next_position`."""
+        self._check_same()
         number = self._number()
         next_idx = self._pool.repeat(lambda connection: self._durable.next_idx(connection, number))
         self._listener.note(next_idx)
@@ -223,6 +244,7 @@ class PostgresLog(ConditionalLog):
 
     def scan_raw(self, since_position: int, limit: int) -> list[Record]:
         """See `Vacuumable.scan_raw`."""
+        self._check_same()
         return self._store.records(since_position, limit)
 
     def wait(self, position: int, timeout_s: float) -> bool:
@@ -282,6 +304,7 @@ class PostgresLog(ConditionalLog):
     def _commit_chunk(self, calls: Sequence[Call]) -> list[_Answer]:
         number = self._number()
         try:
+            self._check_same()
             with self._pool.connection(patient=True) as connection:
                 return self._run_calls(connection, number, calls, defer=self._crowded > 0)
         except Lost as lost:
@@ -384,6 +407,7 @@ class PostgresLog(ConditionalLog):
         matcher = Matcher(wanted)
         if self._is_judged():
             return self._view.read(since_idx, wanted, limit)
+        self._check_same()
         if not matcher.matches_all:
             try:
                 page_of_index = self._terms.read(since_idx, wanted, limit)
@@ -404,6 +428,7 @@ class PostgresLog(ConditionalLog):
         """See `EventLog.get_by_id`; by the same index as filtered reads."""
         if self._is_judged():
             return self._view.get_by_id(event_id)
+        self._check_same()
         try:
             return self._terms.get_by_id(event_id)
         except Unsupported:
@@ -417,6 +442,7 @@ class PostgresLog(ConditionalLog):
         """See `EventLog.statistics`; by the counts that the index keeps."""
         if self._is_judged():
             return self._view.statistics()
+        self._check_same()
         try:
             return recounted(self, self._terms.statistics())
         except Unsupported:

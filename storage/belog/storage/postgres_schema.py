@@ -14,12 +14,12 @@ from uuid import UUID
 from msgspec import Struct
 from psycopg import errors
 
-from belog.schemas.errors import InvalidUri, NewerFormat
+from belog.schemas.errors import InvalidUri, LogReplaced, NewerFormat, NotFound
 from belog.storage.interface import LogIdentity
 from belog.storage.postgres_client import Connection
 from belog.storage.postgres_uri import Target
 
-__all__ = ["VERSION_NEWEST", "FoundLog", "create_log", "find_log", "steps", "upgrade"]
+__all__ = ["VERSION_NEWEST", "FoundLog", "check_same", "create_log", "find_log", "steps", "upgrade"]
 
 _FILE: Final = re.compile(r"([0-9]{4})_\w+\.sql")
 _LOCK_SPACE: Final = 0x62656C6F
@@ -101,6 +101,28 @@ def find_log(connection: Connection, target: Target) -> FoundLog | None:
         return None
     number, log_id, instance, is_replica = cast("tuple[int, UUID, str, bool]", row)
     return FoundLog(number, LogIdentity(log_id, instance, is_replica))
+
+
+def check_same(opened: FoundLog, there: FoundLog | None, name: str) -> None:
+    """Refuse a log that is not the one that was opened.
+
+    Args:
+        opened: What was found then.
+        there: What `find_log` finds now.
+        name: The log's name for errors.
+
+    Raises:
+        LogReplaced: It is another log.
+        NotFound: It is not there any more.
+    """
+    hint = "restart what has it open, also a service"
+    if there is None:
+        msg = "the log is not there any more"
+        raise NotFound(msg, log=name, hint=hint)
+    wanted, found = opened.identity.log_id, there.identity.log_id
+    if (opened.number, wanted) != (there.number, found):
+        msg = f"the log is {found} now, not {wanted}"
+        raise LogReplaced(msg, log=name, hint=hint)
 
 
 def upgrade(

@@ -29,7 +29,6 @@ from belog.schemas.errors import (
     Closed,
     IndexConflict,
     InvalidUri,
-    LogReplaced,
     NotFound,
     Unsupported,
 )
@@ -62,6 +61,7 @@ from belog.storage.interface import (
     check_page,
 )
 from belog.storage.judged import JudgedView
+from belog.storage.open_file import OpenFile
 from belog.storage.recount import recounted
 from belog.storage.selective import TermIndex, event_of, page_of
 from belog.storage.sqlite_file import INSERT, META, create, identity_in, meaning_of, tables_of
@@ -106,9 +106,8 @@ class SqliteLog(ConditionalLog):
         self._clock = clock
         self._write_lock = threading.Lock()
         self._writer: sqlite3.Connection | None = None
-        self._file: tuple[int, int] | None = None
-        self._absolute = os.path.abspath(path)  # noqa: PTH100 - text, for `_file_now`
-        self._readers = ReaderConnections(self._connect)
+        self._file = OpenFile(os.path.abspath(path), self.name)  # noqa: PTH100 - text
+        self._readers = ReaderConnections(self._connect_reader)
         self._committed = threading.Condition()
         self._identity: LogIdentity | None = None
         self._closed = False
@@ -137,7 +136,7 @@ class SqliteLog(ConditionalLog):
                     msg = f"the folder of {self.path} does not exist"
                     raise InvalidUri(msg, log=self.name, hint="create it first")
                 self._writer = self._writer or self._connect()
-                self._file = self._file_now()
+                self._file.remember()
                 wanted = LogIdentity(log_id or new_uuid(), instance, replica)
                 try:
                     self._identity = self._open_or_create(
@@ -163,6 +162,16 @@ class SqliteLog(ConditionalLog):
         except sqlite3.Error as error:
             connection.close()
             raise self._unavailable(error) from error
+        return connection
+
+    def _connect_reader(self) -> sqlite3.Connection:
+        connection = self._connect()
+        try:
+            # A thread that comes late must not be given another log than the others read.
+            self._file.check()
+        except BaseException:
+            connection.close()
+            raise
         return connection
 
     def _unavailable(self, error: sqlite3.Error) -> BelogError:
@@ -228,6 +237,7 @@ class SqliteLog(ConditionalLog):
         if self._identity is None:
             msg = "the log was not initialized"
             raise NotFound(msg, log=self.name, hint="call initialize() first")
+        self._file.check_at_times()
         try:
             with self._readers.use(self._check_open) as connection:
                 yield connection
@@ -241,6 +251,7 @@ class SqliteLog(ConditionalLog):
         if self._closed or self._identity is None:
             with self._reading() as connection:
                 return connection.execute(sql, parameters).fetchall()
+        self._file.check_at_times()
         reader = self._readers.own(self._check_open)
         try:
             with reader.lock:
@@ -315,8 +326,7 @@ class SqliteLog(ConditionalLog):
             writer = self._writer
             try:
                 writer.execute("BEGIN IMMEDIATE")
-                if self._file != self._file_now():
-                    self._refuse_other_file()
+                self._file.check()
                 yield writer
                 writer.execute("COMMIT")
             except sqlite3.Error as error:
@@ -327,18 +337,6 @@ class SqliteLog(ConditionalLog):
                 raise
         with self._committed:
             self._committed.notify_all()
-
-    def _refuse_other_file(self) -> None:
-        """Refuse to write into a file that nobody can open any more."""
-        msg = "the file was removed, or another one put in its place, while it was open"
-        raise LogReplaced(msg, log=self.name, hint="open the log anew")
-
-    def _file_now(self) -> tuple[int, int] | None:
-        try:
-            found = os.stat(self._absolute)  # noqa: PTH116 - a third of the price, at each append
-        except OSError:
-            return None
-        return found.st_dev, found.st_ino
 
     def append_batch(
         self,

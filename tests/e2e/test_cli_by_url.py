@@ -146,6 +146,18 @@ def test_reading_shows_the_same(service: Served, command: list[str]) -> None:
         assert there.out or command[:2] == ["audit", "--actor"]
 
 
+@pytest.mark.parametrize("form", [(), ("--follow",), ("--partition", "sales")])
+def test_a_cursor_past_the_end_is_refused_alike(service: Served, form: tuple[str, ...]) -> None:
+    end = len(EVENTS) + 1
+    for place in places(service):
+        refused = Ran("events", "--since", "99999", *form, *place)
+        assert refused.code == 1
+        assert f"the log ends at {end}, the cursor is at 99999" in refused.err
+        assert refused.out == ""
+        if "--follow" not in form:
+            assert Ran("events", "--since", str(end), *form, *place).ok().out == ""
+
+
 def test_status_shows_the_same_of_the_log_and_its_own_tables(service: Served) -> None:
     direct, by_url = places(service)
     there = json.loads(Ran("status", "--root", "--json", *direct).ok().out)

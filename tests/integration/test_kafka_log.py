@@ -30,9 +30,11 @@ from belog.schemas.errors import (
     ReplicaRefused,
     Unsupported,
 )
+from belog.schemas.filters import ALL
 from belog.schemas.fold import Record
 from belog.schemas.limits import EVENT_BYTES_MAX
 from belog.schemas.replica import ReplicaRecord, encode_replica
+from belog.service.log_source import LogSource
 from belog.storage.interface import CopiedRecord, LogIdentity, SendReport
 from belog.storage.kafka import TOPIC_ANSWER_S, TOPIC_CHECK_S, KafkaLog, from_uri
 from belog.storage.kafka_target import parse_uri
@@ -206,6 +208,18 @@ def test_what_was_acknowledged_is_scanned_at_once(opened: Callable[..., KafkaLog
         index = writer.append(observed(n)).index
         assert [record.position for record in reader.scan(index)] == [index]
         assert writer.end().next_idx == index + 1
+
+
+def test_a_command_is_told_that_its_cursor_is_past_the_end(
+    opened: Callable[..., KafkaLog], uri: str
+) -> None:
+    end = opened().next_position()
+    source = LogSource(uri, None, None)
+    assert source.page(end, ALL, 10).events == ()
+    with pytest.raises(LogTruncated, match=f"ends at {end}, the cursor is at 99"):
+        source.page(99, ALL, 10)
+    with pytest.raises(LogTruncated, match=f"ends at {end}, the cursor is at 99"):
+        next(source.follow(99, ALL))
 
 
 def test_nothing_new_is_said_promptly(opened: Callable[..., KafkaLog]) -> None:

@@ -18,9 +18,10 @@ from typing import Final, cast
 from msgspec import Struct
 
 from belog.schemas.envelope import StoredEvent
-from belog.schemas.errors import BelogError, Closed, LogTruncated, Overloaded
+from belog.schemas.errors import BelogError, Closed, Overloaded
 from belog.schemas.filters import ALL, EventFilter, Matcher, Terms, terms_of
 from belog.service.bridge import Calls
+from belog.service.cursors import check_reached
 from belog.storage.horizon import VACUUMED
 from belog.storage.interface import FOLLOW_WAIT_S, EventLog, EventPage
 
@@ -206,8 +207,8 @@ class Feed:
         cursor = since_idx
         while cursor < self._kept_since or cursor > self.end:
             page = await self._calls.run(self._log.read, cursor, wanted, limit)
-            if cursor > self.end and not page.events:
-                await self._calls.run(self._check_reached, cursor)
+            if cursor > self.end and not page.events and self._has_positions:
+                await self._calls.run(check_reached, self._log, cursor)
             if page.events or page.has_more or not wait_s:
                 return page
             cursor = page.next_idx
@@ -261,14 +262,6 @@ class Feed:
         while self.end <= index and (left := deadline - loop.time()) > 0:
             await self._wait(self.end, matcher, left)
         return self.end > index
-
-    def _check_reached(self, cursor: int) -> None:
-        """Refuse a cursor that the log has not come to; it is of another one, or of one cut off."""
-        end = self._log.next_position()
-        if cursor > end and self._has_positions:
-            msg = f"the log ends at {end}, the cursor is at {cursor}"
-            hint = "is it the cursor of another log? was this one restored from an older backup?"
-            raise LogTruncated(msg, log=self._log.name, index=end, hint=hint)
 
     def _from_kept(self, cursor: int, matcher: Matcher, limit: int) -> EventPage:
         events: list[StoredEvent] = []

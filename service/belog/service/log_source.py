@@ -15,6 +15,7 @@ from belog.processors.tables import PAGE_ROWS_MAX, TableReader
 from belog.producers import Producer
 from belog.producers.coordination import (
     Available,
+    Building,
     Delegated,
     request_partition,
     wait_until_made,
@@ -23,12 +24,13 @@ from belog.producers.ids import random_uuid
 from belog.query import AuditQuery, Cancelled, Repositories
 from belog.query.answers import Activity, Answer, AuditEntry, Explanation, Graph, JobMetrics
 from belog.schemas.envelope import Event, StoredEvent
-from belog.schemas.errors import BelogError, Gone, LogReplaced, Unavailable
+from belog.schemas.errors import BelogError, Conflict, Gone, LogReplaced, Unavailable
 from belog.schemas.events import BuildReceived
 from belog.schemas.filters import EventFilter
 from belog.schemas.limits import PAGE_EVENTS_MAX
 from belog.schemas.payload import JsonValue
 from belog.schemas.receipts import EventPage, Receipt
+from belog.service.cursors import check_reached
 from belog.service.opening import check_same_log, existing_log, open_tables, writable_log
 from belog.service.querying import open_queries, producer_of
 from belog.service.snapshots import folder_of
@@ -159,13 +161,18 @@ class LogSource:
     def page(self, since: int, wanted: EventFilter, limit: int) -> EventPage:
         """See `Source.page`."""
         with existing_log(self._log, self._snapshots) as opened:
-            return opened.read(since, wanted, limit)
+            found = opened.read(since, wanted, limit)
+            if since and not found.events and not found.has_more:
+                _check_reached(opened, since)
+            return found
 
     def follow(self, since: int, wanted: EventFilter) -> Iterator[StoredEvent]:
         """See `Source.follow`."""
         is_begun = False
         try:
             with existing_log(self._log, self._snapshots) as opened:
+                if since:
+                    _check_reached(opened, since)
                 for stored in opened.follow(since, wanted):
                     is_begun = True
                     yield stored
@@ -199,10 +206,15 @@ class LogSource:
             name = type(answer).__name__.lower()
             if isinstance(answer, Available):
                 return Asked(answer=name, ref=ref, index=answer.index)
-            if asking.build_id is None:
+            if isinstance(answer, Building):
                 asked_by = asking.clients[0] if asking.clients else writer
                 received = BuildReceived(requested_partitions=[ref], client_id=asked_by)
-                producer.append(received, build_id)
+                try:
+                    producer.append(received, build_id)
+                except Conflict:
+                    if asking.build_id is None:
+                        raise
+                    # Its owner has said so himself.
             maker, state, index = answer.build_request_id, None, answer.index
             if asking.timeout_s and isinstance(answer, Delegated):
                 after = wait_until_made(producer, ref, timeout_s=asking.timeout_s)
@@ -332,6 +344,13 @@ class _Appender:
 
     def append_batch(self, events: Sequence[Event]) -> Sequence[Receipt | BelogError]:
         return self._producer.append_batch(events)
+
+
+def _check_reached(log: EventLog, cursor: int) -> None:
+    identity = log.identify()
+    # In a replica an index is no position.
+    if identity is not None and not identity.is_replica:
+        check_reached(log, cursor)
 
 
 def _is_unwritten(uri: str) -> bool:

@@ -141,11 +141,19 @@ class Source(Protocol):
         ...
 
     def page(self, since: int, wanted: EventFilter, limit: int) -> EventPage:
-        """Return a page of events."""
+        """Return a page of events.
+
+        Raises:
+            LogTruncated: The log ends before `since`, and is no replica.
+        """
         ...
 
     def follow(self, since: int, wanted: EventFilter) -> Iterator[StoredEvent]:
-        """Yield events from an index on, then live ones, none missed; for ever."""
+        """Yield events from an index on, then live ones, none missed; for ever.
+
+        Raises:
+            LogTruncated: The log ends before `since`, and is no replica.
+        """
         ...
 
     def wait(self, ref: str, states: Sequence[str], timeout_s: float) -> Answer[InState]:

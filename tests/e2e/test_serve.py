@@ -130,6 +130,21 @@ def test_a_signal_answers_those_who_wait_and_ends_it(
         assert "stopping" in said
 
 
+def test_another_log_in_the_place_of_the_own_ends_it(tmp_path: Path) -> None:
+    with serving(tmp_path, ["--log", "sqlite:///log.db"]) as service:
+        for path in tmp_path.glob("log.db*"):
+            path.rename(path.with_name(f"old-{path.name}"))
+        belog(
+            "append", "v1.partition.observed", "b", "--log", "sqlite:///log.db", cwd=tmp_path
+        ).ok()
+        _, said = service.process.communicate(timeout=ANSWER_S)
+    assert service.process.returncode == 1
+    (error,) = [line for line in said.splitlines() if line.startswith("error: ")]
+    assert "log.db was removed, or another file put in its place, while it was open" in error
+    assert "restart what has it open" in error
+    assert len(belog("events", "--log", "sqlite:///log.db", cwd=tmp_path).ok().lines()) == 2
+
+
 def test_the_dashboard_is_there_and_runs_only_what_is_its_own(tmp_path: Path) -> None:
     with serving(tmp_path) as service:
         for path, media_type in (

@@ -218,3 +218,16 @@ def test_bodies_of_appends(data: bytes, wanted: tuple[int, bool, bool, int | Non
 def test_what_is_no_append_is_refused(data: bytes) -> None:
     with pytest.raises(InvalidInput):
         append_body(data)
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        (rb'{"subject_id":"\ud800"}', "half of a surrogate pair"),
+        (rb'{"subject_id":"\ud83d\ude00"', "truncated"),
+        (b'{"subjectid":"a"}', r"no field 'subjectid'; it has index, created_at, event_id,"),
+    ],
+)
+def test_what_is_off_is_named_as_the_caller_knows_it(data: bytes, says: str) -> None:
+    with pytest.raises(InvalidInput, match=says):
+        event_from_json(data, event_id=lambda: bytes(16), occurred_at=1)

@@ -223,4 +223,5 @@ def decode_cursor(order: Order, cursor: str | None) -> str | None:
     elif order == "id" and cursor[:1] == "i" and rest:
         return rest
     msg = f"cursor {cursor[:40]!r} is not one of a list in the order {order!r}"
-    raise InvalidFilter(msg, hint="pass next_cursor of the page before, with the same order")
+    hint = "pass next_page_token (next_cursor, in Python) of the page before, with the same order"
+    raise InvalidFilter(msg, hint=hint)

@@ -367,7 +367,22 @@ def json_to_message(plain: Mapping[str, Any], kind: type[M]) -> M:
         _check_base64(plain)
         return json_format.ParseDict(dict(plain), kind())
     except _UNREADABLE as error:
-        raise _refusal(kind)(f"{kind.__name__}: {error}") from error
+        raise _refusal(kind)(f"{kind.__name__}: {_said(error)}") from error
+
+
+_NO_FIELD: Final = re.compile(
+    r'Message type "[\w.]*?(\w+)" has no field named "(.*)" at .*\n.*: "\[(.*)\]"', re.DOTALL
+)
+
+
+def _said(error: Exception) -> str:
+    """Return an error's text, with the names of fields as they are written in the .proto file."""
+    found = _NO_FIELD.search(str(error))
+    if found is None:
+        return str(error)
+    message, name, fields = found.groups()
+    known = re.sub(r"[A-Z]", lambda upper: f"_{upper[0].lower()}", fields.replace("'", ""))
+    return f"{message} has no field {name!r:.80}; it has {known}"
 
 
 _UNREADABLE: Final = (

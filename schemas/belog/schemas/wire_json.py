@@ -6,6 +6,7 @@ tests hold both. Anything that is not of the usual form goes through the library
 to make of it and what to say.
 """
 
+import json
 from collections.abc import Callable, Sequence
 from typing import Any, Final, cast
 from uuid import UUID
@@ -55,8 +56,20 @@ def parse_json(data: bytes) -> Any:  # noqa: ANN401 - JSON of any shape
     try:
         return msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        msg = f"the body is not JSON: {error}"
+        why = "half of a surrogate pair is no text" if _has_half_pair(data) else str(error)
+        msg = f"the body is not JSON: {why}"
         raise InvalidInput(msg) from error
+
+
+def _has_half_pair(data: bytes) -> bool:
+    """Whether that alone keeps it from being JSON; msgspec takes it for a text that was cut off."""
+    try:
+        json.dumps(json.loads(data), ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return True
+    except (ValueError, RecursionError):
+        pass
+    return False
 
 
 def uuid_text(data: bytes) -> str:

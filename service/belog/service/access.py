@@ -353,7 +353,8 @@ class Access:
             return self._everyone
         if not token:
             msg = "this needs a token"
-            raise Unauthenticated(msg, hint="send one: Authorization: Bearer belog_…")
+            hint = "send Authorization: Bearer belog_…; commands: --token, or client.token_file"
+            raise Unauthenticated(msg, hint=hint)
         digest = sha256(token[:TOKEN_CHARS_MAX].encode(errors="surrogatepass")).digest()
         found: Grant | None = None
         # To the end, also when it is found: the time must not tell where.

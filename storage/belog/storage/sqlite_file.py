@@ -94,4 +94,7 @@ def meaning_of(error: sqlite3.Error, path: Path, name: str) -> BelogError:
         return Corrupt(f"the database is damaged: {text}", log=name)
     if "full" in text or "disk I/O" in text:
         return Unavailable(f"nothing was written: {text}", log=name, hint="make room")
+    if "readonly" in text or "unable to open" in text:
+        hint = f"may {path} and its folder be written? is the file system mounted read-only?"
+        return Unavailable(f"SQLite: {text}", log=name, hint=hint)
     return Unavailable(f"SQLite: {text}", log=name)

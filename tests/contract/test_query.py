@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from belog.processors.indexes import DEPS_INDEXED_MAX, Where
-from belog.processors.rows import JobRunRow, PartitionRow
+from belog.processors.rows import BuildRow, JobRunRow, PartitionRow
 from belog.producers import Producer
 from belog.query import AuditQuery, PartitionEventQuery, QueryEngine, cancel_build
 from belog.query.answers import GraphEdge
@@ -618,6 +618,25 @@ def test_cancelling_goes_on_where_another_broke_off(here: World) -> None:
     done = here.repositories.builds.cancel(here.producer, "b1")
     assert (done.was_cancelled, done.partitions) == (True, 1)
     assert under_way(here, "b1") == []
+
+
+def test_a_build_that_was_never_received_is_cancelled_by_its_work(here: World) -> None:
+    here.put("partition.requested", "a", build_request_id="b1")
+    here.put("partition.requested", "b", build_request_id="b2")
+    here.put("partition.joined", "b", build_request_id="b3")
+    done = here.repositories.builds.cancel(here.producer, "b1", reason="gone")
+    assert (done.partitions, done.was_cancelled) == (1, False)
+    assert under_way(here, "b1") == []
+    row = here.queries.tables.get(BuildRow, "b1").value
+    assert row is not None
+    assert (row.state, row.requested_partitions, row.reason) == ("cancelled", ("a",), "gone")
+    assert here.repositories.builds.cancel(here.producer, "b1").was_cancelled
+    # Who only waits has nothing under way.
+    end = here.log.next_position()
+    with pytest.raises(NotFound):
+        here.repositories.builds.cancel(here.producer, "b3")
+    assert here.log.next_position() == end
+    here.make("a", "b2", [], run="r1")
 
 
 def test_what_cannot_be_cancelled(here: World) -> None:

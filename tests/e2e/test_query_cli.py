@@ -83,8 +83,15 @@ def test_one_who_asks_builds_and_the_next_waits(tmp_path: Path) -> None:
 
 def test_who_gets_a_partition_to_build_does_not_wait_for_himself(tmp_path: Path) -> None:
     arguments = ("partition", "request", "mine", "--build", "b1", "--timeout", "60", *LOG, "--json")
-    (answer,) = belog(*arguments, cwd=tmp_path).ok().json()
-    assert (answer["answer"], answer["build_request_id"]) == ("building", "b1")
+    for _ in range(2):
+        (answer,) = belog(*arguments, cwd=tmp_path).ok().json()
+        assert (answer["answer"], answer["build_request_id"]) == ("building", "b1")
+    # The build is there, said once, and so it can be called off.
+    types = [event["event_type"] for event in belog("events", *LOG, "--json", cwd=tmp_path).json()]
+    assert types[-2:] == ["v1.partition.requested", "v1.build.received"]
+    belog("build", "cancel", "b1", *LOG, cwd=tmp_path).ok()
+    again = belog(*arguments, cwd=tmp_path).ok().json()
+    assert again[0]["answer"] == "building"
 
 
 def test_a_request_that_waits_says_how_it_ended(building: Path) -> None:

@@ -18,8 +18,15 @@ from belog.query.cancelling import Step, give_back, release
 from belog.query.table_queries import TableQueries
 from belog.schemas.envelope import Event
 from belog.schemas.errors import Conflict, NotFound, Unavailable
-from belog.schemas.events import BuildCancelled, JobCancelled, Payload
+from belog.schemas.events import (
+    BuildCancelled,
+    BuildReceived,
+    JobCancelled,
+    PartitionFailed,
+    Payload,
+)
 from belog.schemas.lifecycle import SubjectKind
+from belog.schemas.limits import LIST_ITEMS_MAX
 from belog.storage.interface import Receipt
 
 __all__ = ["CANCEL_ROUNDS_MAX", "Cancelled", "cancel_build", "cancel_job", "cancel_task"]
@@ -65,7 +72,9 @@ def cancel_build(
 ) -> Cancelled:
     """Call off a build: cancel its unfinished job runs, fail the partitions of its attempts.
 
-    Partitions that other builds make for it are left alone. Blocks until nothing is left.
+    Partitions that other builds make for it are left alone. A build that was never received, and
+    has work under way all the same, is received first, so that it can be cancelled. Blocks until
+    nothing is left.
 
     Args:
         queries: Of the log.
@@ -74,20 +83,23 @@ def cancel_build(
         reason: Why; stands in every event.
 
     Raises:
-        NotFound: There is no such build.
+        NotFound: There is no such build, and nothing is under way for it.
         Conflict: It has ended otherwise.
         Unavailable: The tables or the log cannot be reached or do not keep up, or something goes on
             working for it; call again.
     """
-    index, cause, was_cancelled = _call_off(
-        producer, "build", BuildCancelled(reason=reason), build_id
-    )
     mine = Where(build_id=build_id, active=True)
 
     def look() -> Sequence[Step]:
         runs = queries.all_rows(JobRunRow, mine)
         return release(build_id, runs, queries.all_rows(PartitionRow, mine), reason=reason)
 
+    if producer.state("build", build_id) is None:
+        queries.wait_for(producer.refresh() - 1)
+        _receive(producer, build_id, look())
+    index, cause, was_cancelled = _call_off(
+        producer, "build", BuildCancelled(reason=reason), build_id
+    )
     counts = _until_nothing_is_left(queries, producer, index, cause, look)
     return Cancelled(
         subject_kind="build",
@@ -176,6 +188,20 @@ def cancel_task(
     return tuple(
         cancel_job(queries, producer, run, reason=reason) for run in active or task.runs[-1:]
     )
+
+
+def _receive(producer: Producer, build_id: str, under_way: Sequence[Step]) -> None:
+    """Say that a build is there which has work under way; its owner did not."""
+    if not under_way:
+        return
+    refs = [step.subject_id for step in under_way if isinstance(step.payload, PartitionFailed)]
+    received = BuildReceived(
+        requested_partitions=refs[:LIST_ITEMS_MAX], message="never received: found by its work"
+    )
+    try:
+        producer.append(received, build_id)
+    except Conflict:
+        return  # somebody says so at the same time
 
 
 def _call_off(

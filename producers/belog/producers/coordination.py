@@ -72,6 +72,7 @@ def request_partition(
     """Ask for a partition on behalf of a build request.
 
     Asking again for an attempt that the build already owns answers `Building` with its index.
+    Writes nothing of the build itself: `v1.build.received` is its owner's to append.
 
     Args:
         producer: Of the log that owns the partition.

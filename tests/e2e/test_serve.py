@@ -166,7 +166,7 @@ def test_a_port_that_is_taken_and_a_bind_that_lets_everyone_in_are_refused(tmp_p
     with serving(tmp_path) as service:
         port = service.url.rpartition(":")[2]
         taken = belog("serve", "--port", port, "--log", "sqlite:///other.db", cwd=tmp_path)
-        assert (taken.code, taken.out) == (2, "")
+        assert (taken.code, taken.out) == (5, "")
         assert "Address already in use" in taken.err
     open_to_all = belog("serve", "--host", "0.0.0.0", "--port", "0", cwd=tmp_path)  # noqa: S104
     assert open_to_all.code == 2

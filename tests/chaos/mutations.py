@@ -84,9 +84,8 @@ MUTATIONS = (
         "last-of-batch-dropped",
         "the last record of a batch is acknowledged and not written",
         "storage/belog/storage/sqlite.py",
-        "for n, value in enumerate(values)]\n        )\n        return [Receipt(",
-        "for n, value in enumerate(values[: len(values) - (len(values) > 1)])]\n        )\n"
-        "        return [Receipt(",
+        "executemany(INSERT, zip(count(next_idx), repeat(created_at), values))",
+        "executemany(INSERT, zip(count(next_idx), repeat(created_at), values[:-1]))",
         _by("acknowledged-lost", "acknowledged-elsewhere"),
     ),
     Mutation(

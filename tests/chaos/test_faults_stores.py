@@ -20,7 +20,7 @@ from tests.chaos.faults import Proxy, SkewedClock, clock_file
 from tests.chaos.faults.disks import small_disk
 from tests.chaos.parts import ProcessPart, ServerPart
 from tests.chaos.site import OBSERVED, at_once, injected
-from tests.e2e.program import Done, belog
+from tests.e2e.program import Done, belog, running
 from tests.servers import Broker, Postgres, eventually
 from tests.servers.runner import LocalRunner
 
@@ -193,3 +193,24 @@ def test_clocks_of_writers_that_are_hours_off(tmp_path: Path) -> None:
     assert said["index"] == 7
     listed = belog("events", "--log", uri, "--since", "1", cwd=tmp_path).ok().lines()
     assert [line.split()[0] for line in listed] == [str(n) for n in range(1, 8)]
+
+
+def test_a_log_replaced_while_it_is_followed(tmp_path: Path) -> None:
+    uri = f"sqlite:///{tmp_path / 'log.db'}"
+
+    def told(*arguments: str) -> Done:
+        return belog(*arguments, "--log", uri, cwd=tmp_path)
+
+    told(*OBSERVED).ok()
+    with running(["events", "--follow", "--log", uri], cwd=tmp_path) as follower:
+        assert follower.stdout is not None
+        assert "log_created" in follower.stdout.readline()
+        for path in tmp_path.glob("log.db*"):
+            path.rename(path.with_name(f"old-{path.name}"))
+        told(*OBSERVED).ok()
+        assert follower.wait(CLEAR_S) == 1
+    assert (tmp_path / "events.stderr").read_text() == (
+        f"error: {tmp_path / 'log.db'} was removed, or another file put in its place, while it was"
+        f" open (log {uri}) — restart what has it open, also a service\n"
+    )
+    assert len(told("events").ok().lines()) == 2

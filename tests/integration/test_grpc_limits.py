@@ -13,7 +13,7 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
     ProtoReflectionDescriptorDatabase,
 )
 
-from belog.schemas.errors import InvalidInput
+from belog.schemas.errors import Unavailable
 from belog.schemas.filters import ALL, EventFilter
 from belog.schemas.payload import encode_payload
 from belog.service.access import Access
@@ -334,7 +334,7 @@ def test_a_port_that_is_taken_is_an_error_that_names_it(served: Served, tmp_path
     async def taken() -> None:
         async with Instance(InstanceSettings(log_uri=f"sqlite:///{tmp_path / 'l.db'}")) as other:
             settings = GrpcSettings(port=served.server.port)
-            with pytest.raises(InvalidInput, match=str(served.server.port)):
+            with pytest.raises(Unavailable, match=str(served.server.port)):
                 await start_grpc(other, Access.open(), settings)
 
     asyncio.run(taken())

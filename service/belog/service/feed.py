@@ -118,7 +118,7 @@ class Feed:
     Attributes:
         end: Index up to which everything was seen.
         error: Why the feed ended by itself, None while it goes on.
-        ended: Set when it has an error: it will not go on.
+        ended: Set when it has ended by an error, and not because it was stopped.
         failing: The error that it waits out now, with the monotonic time in seconds since which;
             None while the log can be read.
     """
@@ -336,9 +336,12 @@ class Feed:
                 ):
                     waiter.future.set_result(entry.stored.index)
 
+    def _end(self, error: BelogError) -> None:
+        self._fail(error)
+        self.ended.set()
+
     def _fail(self, error: BelogError) -> None:
         self.error = error
-        self.ended.set()
         for standing in list(self._register.values()):
             for waiter in standing:
                 if not waiter.future.done():
@@ -353,7 +356,7 @@ class Feed:
             # Nobody may be left waiting for this thread.
             LOGGER.exception("the feed was stopped by a fault")
             error = BelogError(f"the feed was stopped by {fault!r:.200}", log=self._log.name)
-            self._loop.call_soon_threadsafe(self._fail, error)
+            self._loop.call_soon_threadsafe(self._end, error)
 
     def _follow(self) -> None:
         cursor = self.end
@@ -368,7 +371,7 @@ class Feed:
                     self._on_error(error)
                 if not error.retriable or isinstance(error, Closed):
                     LOGGER.exception("the feed ends at index %d", cursor)
-                    self._loop.call_soon_threadsafe(self._fail, error)
+                    self._loop.call_soon_threadsafe(self._end, error)
                     return
                 since = time.monotonic() if self.failing is None else self.failing[1]
                 self.failing = error, since

@@ -195,7 +195,7 @@ async def serve(
         if on_ready is not None and server.started:
             on_ready()
         await asyncio.wait({running, stopping, ended}, return_when=asyncio.FIRST_COMPLETED)
-        failure = instance.feed.error
+        failure = instance.feed.error if instance.feed.ended.is_set() else None
     finally:
         stopping.cancel()
         ended.cancel()

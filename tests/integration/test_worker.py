@@ -372,3 +372,10 @@ def test_the_watchdog_barks_when_tables_stand_still() -> None:
     with pytest.raises(Diverged):
         dog.look(status(5), 7)
     dog.look(status(6), 7)
+    now = 130.0
+    dog.pause()
+    now = 139.0
+    dog.look(status(6), 7)
+    now = 141.0
+    with pytest.raises(Diverged):
+        dog.look(status(6), 7)

@@ -252,7 +252,8 @@ class _FaustTail:
 
     async def _watch(self) -> None:
         """See that the tables are there and move; standing by, fold what another worker writes."""
-        dog = Watchdog(self._context.settings.watchdog_s)
+        settings = self._context.settings
+        dog = Watchdog(max(settings.watchdog_s, 3 * settings.session_timeout_s))
         loop = asyncio.get_running_loop()
         outage = Outage(self._context.settings.retry_s)
         while True:
@@ -266,6 +267,7 @@ class _FaustTail:
             except Unavailable as error:
                 self._context.observer.failed(error)
                 outage.lasts(error)
+                dog.pause()
                 continue
             outage.is_over()
             if status.position > end:

@@ -58,6 +58,12 @@ SESSION_TIMEOUT_S: Final = 10.0
 takeover takes this and about 2 s; lower, and a pause of the machine looks like a death."""
 
 
+WATCHDOG_S: Final = 45.0
+"""How long tables may stand still while the log moves, seconds: the group gives the log to another
+worker within a session time-out, and needs one more where a rebalance goes wrong. After a broker's
+restart it may go wrong for good, when the topic was not known yet; then only a new worker helps."""
+
+
 class WorkerSettings(Struct, frozen=True, kw_only=True):
     """How a worker runs."""
 
@@ -66,8 +72,9 @@ class WorkerSettings(Struct, frozen=True, kw_only=True):
     session_timeout_s: float = SESSION_TIMEOUT_S
     """1 to 60; the broker has bounds of its own (6 s to 30 min by default)."""
     retry_s: float = RETRY_S
-    watchdog_s: float = 90.0
-    """How long the tables may stand still while the log moves, before the worker gives up."""
+    watchdog_s: float = WATCHDOG_S
+    """How long the tables may stand still while the log moves, before the worker gives up; three
+    session time-outs at least."""
 
 
 class WorkerSnapshots(Struct, frozen=True, kw_only=True):
@@ -139,6 +146,10 @@ class Watchdog:
         self._clock = clock
         self._moved_at = clock()
         self._seen: TablesStatus | None = None
+
+    def pause(self) -> None:
+        """Count from now on: neither could be looked at."""
+        self._moved_at = self._clock()
 
     def look(self, status: TablesStatus, end_position: int) -> None:
         """Take a look at both.

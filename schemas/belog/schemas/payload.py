@@ -55,13 +55,18 @@ def encode_payload(payload: Mapping[str, JsonValue]) -> bytes:
     >>> encode_payload({"b": 1, "a": "x"}).hex()
     'a261616178616201'
     """
+    return _encode(payload)[0]
+
+
+def _encode(payload: Mapping[str, JsonValue]) -> tuple[bytes, dict[str, JsonValue] | None]:
+    """Return the bytes, and the map in its canonical order where it is plain."""
     try:
         if _is_plain(payload):
             # Text keys of the same length class sort by length first, then bytewise: the order of
             # their encodings. Without floats and nested maps the plain encoder is canonical.
             ordered = dict(sorted(payload.items(), key=_key_order))
-            return cbor2.dumps(ordered)
-        return cbor2.dumps(_checked(payload, 0), canonical=True)
+            return cbor2.dumps(ordered), ordered
+        return cbor2.dumps(_checked(payload, 0), canonical=True), None
     except UnicodeEncodeError as error:
         msg = "payload has text that UTF-8 cannot hold"
         raise InvalidEvent(msg) from error
@@ -87,20 +92,13 @@ _KNOWN: Final = _Known()
 
 def encode_known_payload(payload: Mapping[str, JsonValue]) -> bytes:
     """As `encode_payload`, for bytes that this process reads again: see `known_payload`."""
-    if not _is_plain(payload):
-        return encode_payload(payload)
-    ordered = dict(sorted(payload.items(), key=_key_order))
-    try:
-        data: bytes = cbor2.dumps(ordered)
-    except UnicodeEncodeError as error:
-        msg = "payload has text that UTF-8 cannot hold"
-        raise InvalidEvent(msg) from error
-    if len(data) <= KNOWN_PAYLOAD_BYTES_MAX:
-        for key, value in ordered.items():
+    data, plain = _encode(payload)
+    if plain is not None and len(data) <= KNOWN_PAYLOAD_BYTES_MAX:
+        for key, value in plain.items():
             if type(value) is list:
                 # The caller's list may change after this.
-                ordered[key] = value[:]
-        _KNOWN.add(data, ordered)
+                plain[key] = value[:]
+        _KNOWN.add(data, plain)
     return data
 
 
@@ -121,9 +119,8 @@ def canonical_payload(data: bytes) -> dict[str, JsonValue] | None:
     if not _is_plain(payload) or cbor2.dumps(payload) != data:
         return None
     before = -1, b""
-    for key in payload:
-        encoded = key.encode()
-        order = len(encoded), encoded
+    for item in payload.items():
+        order = _key_order(item)
         if order <= before:
             return None
         before = order

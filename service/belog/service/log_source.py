@@ -66,12 +66,7 @@ def _from_snapshots(
 
     @wraps(read)
     def asked(source: "LogSource", /, *args: P.args, **kwargs: P.kwargs) -> T:
-        try:
-            return read(source, *args, **kwargs)
-        except Gone as error:
-            if not source.may_begin_with(error):
-                raise
-            return read(source, *args, **kwargs)
+        return source.from_snapshots(lambda: read(source, *args, **kwargs))
 
     return asked
 
@@ -93,7 +88,16 @@ class LogSource:
         self._tables = tables or "memory:"
         self._snapshots = snapshots
 
-    def may_begin_with(self, error: Gone) -> bool:
+    def from_snapshots(self, call: Callable[[], T]) -> T:
+        """Call, and of a vacuumed log once more with the snapshots that it names."""
+        try:
+            return call()
+        except Gone as error:
+            if not self._may_begin_with(error):
+                raise
+            return call()
+
+    def _may_begin_with(self, error: Gone) -> bool:
         """Whether to ask again, from now on with the snapshots that a vacuumed log names."""
         folder = None if self._snapshots is not None else folder_of(error.snapshot)
         if folder is None:
@@ -105,12 +109,7 @@ class LogSource:
         self, stack: ExitStack, door: Callable[[str | None], AbstractContextManager[T]]
     ) -> T:
         """Enter what starts from snapshots."""
-        try:
-            return stack.enter_context(door(self._snapshots))
-        except Gone as error:
-            if not self.may_begin_with(error):
-                raise
-            return stack.enter_context(door(self._snapshots))
+        return self.from_snapshots(lambda: stack.enter_context(door(self._snapshots)))
 
     # --- rows
 
@@ -177,7 +176,7 @@ class LogSource:
                     is_begun = True
                     yield stored
         except Gone as error:
-            if is_begun or not self.may_begin_with(error):
+            if is_begun or not self._may_begin_with(error):
                 raise
             yield from self.follow(since, wanted)
 

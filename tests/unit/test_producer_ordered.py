@@ -15,6 +15,7 @@ from belog.schemas.errors import (
     LimitExceeded,
     LogTruncated,
     OutcomeUnknown,
+    Overloaded,
     Unavailable,
 )
 from belog.schemas.fold import Record
@@ -38,6 +39,7 @@ class HandLog(OrderedLog):
         self.base = MemoryLog(self.name)
         self.sent: deque[tuple[bytes, bytes, Report]] = deque()
         self.tombstones: list[bytes] = []
+        self.room = 100
         self.faults: deque[BaseException] = deque()
         self.tombstone_faults: deque[BelogError] = deque()
         # What is not played by the test is the log in memory's.
@@ -48,6 +50,8 @@ class HandLog(OrderedLog):
         self.wait = self.base.wait  # type: ignore[method-assign]
 
     def send(self, key: bytes, value: bytes, on_report: Report) -> None:
+        if len(self.sent) >= self.room:
+            raise Overloaded("full", log=self.name)
         self.sent.append((key, value, on_report))
 
     def tombstone(self, keys: Sequence[bytes]) -> None:
@@ -240,3 +244,116 @@ def test_closing_answers_for_what_is_in_flight(log: HandLog) -> None:
         assert answer.event_id == requested(n).event_id
     log.land(2)  # reports that come too late
     assert all(isinstance(settled(p), OutcomeUnknown) for p in sent)
+
+
+# --- batches
+
+
+def batch_of(producer: Producer, events: list[Event]) -> tuple[threading.Thread, list[object]]:
+    """Append a batch in a thread; what it answers stands in the list."""
+
+    def run() -> None:
+        answers.extend(producer.append_batch(events))
+
+    answers: list[object] = []
+    thread = threading.Thread(target=run)
+    thread.start()
+    return thread, answers
+
+
+def kinds(answers: list[object]) -> list[str]:
+    return [type(answer).__name__ for answer in answers]
+
+
+def test_a_batch_that_lands_as_predicted_is_never_read(log: HandLog, producer: Producer) -> None:
+    log.faults.append(AssertionError("read"))
+    thread, answers = batch_of(producer, [requested(1), scheduled(2), requested(3, "q")])
+    eventually(lambda: len(log.sent) == 3, "all were sent")
+    log.land(2)
+    assert not producer.flush(0), "told of together"
+    log.land()
+    thread.join(10)
+    assert [answer.index for answer in answers] == [1, 2, 3]  # type: ignore[attr-defined]
+    assert producer.known_state("partition", "r") is not None
+    log.faults.clear()
+    assert producer.refresh() == 4
+
+
+@pytest.mark.parametrize("landed", range(4))
+def test_a_batch_that_is_overtaken_is_judged_where_it_stands(
+    log: HandLog, producer: Producer, landed: int
+) -> None:
+    events = [requested(1), requested(2, "p"), scheduled(3), requested(4, "q")]
+    thread, answers = batch_of(producer, events)
+    eventually(lambda: len(log.sent) == 4, "all were sent")
+    log.land(landed)
+    log.append(requested(9, "p" if landed < 2 else "q", build="faster"))
+    log.land(4 - landed)
+    thread.join(10)
+    late = 1 if landed < 2 else 3
+    assert kinds(answers) == ["IllegalTransition" if n == late else "Receipt" for n in range(4)]
+    indices = [a.index for a in answers if isinstance(a, Receipt)]
+    assert indices == [n + 1 + (n >= landed) for n in range(4) if n != late]
+
+
+@pytest.mark.parametrize("lost", range(3))
+def test_a_loss_in_a_batch_is_its_own(log: HandLog, producer: Producer, lost: int) -> None:
+    events = [requested(n, str(n)) for n in range(1, 4)]
+    thread, answers = batch_of(producer, events)
+    eventually(lambda: len(log.sent) == 3, "all were sent")
+    log.land(lost)
+    log.fail(OutcomeUnknown("lost", event_id=b""))
+    log.land(2 - lost)
+    thread.join(10)
+    assert kinds(answers) == ["OutcomeUnknown" if n == lost else "Receipt" for n in range(3)]
+
+
+def test_a_refusal_in_a_batch_leaves_the_rest(log: HandLog, producer: Producer) -> None:
+    events = [requested(1), requested(2), scheduled(3), scheduled(1, "q"), requested(4, "q")]
+    thread, answers = batch_of(producer, events)
+    # The second is refused by what is in the log alone.
+    eventually(lambda: len(log.sent) == 1, "the first was sent")
+    log.land()
+    eventually(lambda: len(log.sent) == 2, "the third and the last were sent")
+    log.land(2)
+    thread.join(10)
+    assert kinds(answers) == ["Receipt", "IllegalTransition", "Receipt", "EventIdReused", "Receipt"]
+
+
+def test_an_event_twice_in_a_batch_has_one_outcome(log: HandLog, producer: Producer) -> None:
+    thread, answers = batch_of(producer, [requested(1), scheduled(2), requested(1)])
+    eventually(lambda: len(log.sent) == 2, "each was sent once")
+    log.land(2)
+    thread.join(10)
+    assert [(a.index, a.duplicate) for a in answers] == [(1, False), (2, False), (1, True)]  # type: ignore[attr-defined]
+
+
+def test_a_batch_waits_for_room(log: HandLog, producer: Producer) -> None:
+    log.room = 2
+    thread, answers = batch_of(producer, [requested(n, str(n)) for n in range(5)])
+    for _ in range(5):
+        eventually(lambda: bool(log.sent), "something was sent")
+        log.land()
+    thread.join(10)
+    assert [answer.index for answer in answers] == [1, 2, 3, 4, 5]  # type: ignore[attr-defined]
+
+
+def test_a_batch_is_larger_than_what_may_be_in_flight(log: HandLog) -> None:
+    with Producer(log, actor="x", in_flight_max=2, wait_s=10) as producer:
+        thread, answers = batch_of(producer, [requested(n, str(n)) for n in range(5)])
+        for _ in range(5):
+            eventually(lambda: bool(log.sent), "something was sent")
+            assert len(log.sent) <= 2
+            log.land()
+        thread.join(10)
+    assert [answer.index for answer in answers] == [1, 2, 3, 4, 5]  # type: ignore[attr-defined]
+
+
+def test_closing_answers_for_a_batch_in_flight(log: HandLog) -> None:
+    producer = Producer(log, actor="x", wait_s=0.05)
+    thread, answers = batch_of(producer, [requested(n, str(n)) for n in (1, 2)])
+    eventually(lambda: len(log.sent) == 2, "all were sent")
+    producer.close()
+    thread.join(10)
+    log.land(2)  # reports that come too late
+    assert kinds(answers) == ["OutcomeUnknown"] * 2

@@ -3,14 +3,30 @@
 from collections.abc import Sequence
 
 from belog.schemas.envelope import Event, StoredEvent, decode_event
-from belog.schemas.errors import Corrupt, EventIdReused, InvalidEvent
-from belog.schemas.fold import Duplicate, Verdict, View, judge, needs_body
+from belog.schemas.errors import BelogError, Corrupt, EventIdReused, InvalidEvent, OutcomeUnknown
+from belog.schemas.fold import (
+    Accepted,
+    Duplicate,
+    Outcome,
+    Verdict,
+    View,
+    conflict_of,
+    judge,
+    needs_body,
+)
 from belog.schemas.lifecycle import LIFECYCLE_ADOPTED, LIFECYCLES
 from belog.schemas.payload import digest, known_payload
 from belog.schemas.verdict import GOVERNING
 from belog.storage.interface import EventLog, Receipt
 
-__all__ = ["check_digest", "check_same", "first_receipt", "governed_runs", "verdict_on"]
+__all__ = [
+    "check_digest",
+    "check_same",
+    "first_receipt",
+    "governed_runs",
+    "read_back_outcome",
+    "verdict_on",
+]
 
 
 def verdict_on(view: View, event: Event, index: int) -> Verdict:
@@ -99,3 +115,25 @@ def first_receipt(log: EventLog, event: Event, duplicate: Duplicate) -> Receipt:
         first = StoredEvent(duplicate.first_index, created_at, decode_event(records[0].value))
         check_same(event, duplicate, first)
     return Receipt(duplicate.first_index, created_at, event.event_id, duplicate=True)
+
+
+def read_back_outcome(log: EventLog, event: Event, outcome: Outcome | None) -> Receipt | BelogError:
+    """Return what became of a sent event by the verdict where it landed.
+
+    Args:
+        log: Where it is.
+        event: What was sent.
+        outcome: Of the fold at its position; None where nothing is there any more.
+    """
+    if outcome is None:
+        msg = "the record was removed by somebody else before it was judged"
+        return OutcomeUnknown(msg, event_id=event.event_id, log=log.name)
+    verdict = outcome.verdict
+    if isinstance(verdict, Accepted):
+        return Receipt(outcome.index, outcome.created_at, event.event_id)
+    if isinstance(verdict, Duplicate):
+        try:
+            return first_receipt(log, event, verdict)
+        except BelogError as error:
+            return error
+    return conflict_of(event, verdict, index=outcome.index, log=log.name)

@@ -13,16 +13,17 @@ it.
 
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Final
 
 import msgspec
 
-from belog.producers.flight import Flight, is_reported
+from belog.producers.ahead import Ahead
+from belog.producers.flight import Flight, Run, is_reported
 from belog.producers.ids import AttemptKeys
-from belog.producers.judging import check_same, first_receipt, verdict_on
+from belog.producers.judging import check_same, first_receipt, read_back_outcome, verdict_on
 from belog.producers.pending import RESULT_WAIT_S, Pending
 from belog.schemas.envelope import Event, StoredEvent, encode_event
 from belog.schemas.errors import (
@@ -40,8 +41,6 @@ from belog.schemas.fold import (
     Duplicate,
     Fold,
     Outcome,
-    Overlay,
-    Record,
     SubjectState,
     Void,
     conflict_of,
@@ -82,9 +81,8 @@ class OrderedAppender:
     ) -> None:
         """Write to `log`, judging over `fold`, which this object owns from now on."""
         self._log = log
-        self._on_confirmed = on_confirmed
         self._fold = fold
-        self._overlay = Overlay(fold)
+        self._ahead = Ahead(fold, on_confirmed)
         self._in_flight_max = in_flight_max
         self._wait_s = wait_s
         self._keys = AttemptKeys()
@@ -92,8 +90,6 @@ class OrderedAppender:
         self._own = threading.local()
         """Of the calling thread: its offer to take reports."""
         self._reported = 0
-        self._flights: deque[Flight] = deque()
-        self._by_id: dict[bytes, Flight] = {}
         self._unreported = 0
         self._adrift = False
         self._to_end = False
@@ -122,14 +118,12 @@ class OrderedAppender:
         while True:
             with self._lock:
                 self._wait_for_room()
-                verdict = verdict_on(
-                    self._overlay, event, self._fold.next_position + len(self._flights)
-                )
+                verdict = self._ahead.verdict(event, self._ahead.next_position)
                 if isinstance(verdict, Accepted):
                     if self._send(event, verdict.after):
-                        return self._flights[-1]
+                        return self._ahead.flights[-1]
                     continue
-                twin = self._by_id.get(event.event_id)
+                twin = self._ahead.twin(event)
                 if twin is not None:
                     return self._twin(event, twin)
                 index = self._fold.next_idx
@@ -167,16 +161,52 @@ class OrderedAppender:
             raise Unsupported(msg, log=self._log.name, hint="leave out atomic")
         sent: list[Pending | BelogError] = []
         with self._serving() as reports:
-            for event in events:
+            while len(sent) < len(events):
+                if len(events) > 1:
+                    sent += self._submit_run(events, len(sent))
+                if len(sent) == len(events):
+                    break
                 try:
-                    sent.append(self.submit(event))
+                    sent.append(self.submit(events[len(sent)]))
                 except BelogError as error:
                     sent.append(error)
             # In the order of their reports, so the last of them is the last to be decided.
             last = next((s for s in reversed(sent) if isinstance(s, Pending)), None)
             if last is not None:
                 reports.until(lambda: is_reported(last), RESULT_WAIT_S)
-        return [s if isinstance(s, BelogError) else _outcome(s) for s in sent]
+        return [s if isinstance(s, BelogError) else s.outcome() for s in sent]
+
+    def _submit_run(self, events: Sequence[Event], start: int) -> list[Flight]:
+        """Send events from a place of a batch on, together, as long as each can be sent at once.
+
+        What stops it (a refusal, no room) is met again by `submit` of that event.
+        """
+        ahead = self._ahead
+        with self._lock:
+            if self._adrift or self._closed:
+                return []
+            run = Run(self.on_report, self._on_landed)
+            position = ahead.next_position
+            series = self._log.series(position, run)
+            room = self._in_flight_max - len(ahead.flights)
+            try:
+                for event in events[start : start + room]:
+                    verdict = ahead.verdict(event, position)
+                    if not isinstance(verdict, Accepted) or event.subject_kind == "system":
+                        break
+                    flight = Flight(event, encode_event(event), self._keys.next(), verdict.after)
+                    # Its report may come before the call returns; who takes it waits for the lock.
+                    run.flights.append(flight)
+                    series.send(flight.key, flight.value)
+                    ahead.add(flight)
+                    position += 1
+            except BelogError:
+                pass  # which `submit` raises again
+            finally:
+                del run.flights[series.sent :]
+                self._unreported += series.sent
+                series.end()
+        return run.flights
 
     def refresh(self) -> Fold:
         """Read on to the log's end; return the fold, to be looked at only."""
@@ -194,7 +224,7 @@ class OrderedAppender:
     def flush(self, timeout_s: float) -> bool:
         """Wait until nothing is in flight."""
         with self._lock:
-            return self._lock.wait_for(lambda: not self._flights, timeout_s)
+            return self._lock.wait_for(lambda: not self._ahead.flights, timeout_s)
 
     def close(self) -> None:
         """Let what is in flight be decided, then end; what is not by then is unknown."""
@@ -224,13 +254,11 @@ class OrderedAppender:
 
     def _wait_for_room(self) -> None:
         """Wait, with the lock held, until an event may be judged and sent."""
-        if not self._adrift and not self._closed and len(self._flights) < self._in_flight_max:
+        if not self._adrift and not self._closed and self._has_room():
             return
         ready = self._wait(
             lambda: (
-                self._closed
-                or self._failure is not None
-                or (not self._adrift and len(self._flights) < self._in_flight_max)
+                self._closed or self._failure is not None or (not self._adrift and self._has_room())
             ),
             self._wait_s,
         )
@@ -246,24 +274,25 @@ class OrderedAppender:
                 msg, log=self._log.name, hint="is the broker there?"
             ) from self._unreadable
         if not ready:
-            msg = f"{len(self._flights)} events are undecided, for {self._wait_s} s now"
+            msg = f"{len(self._ahead.flights)} events are undecided, for {self._wait_s} s now"
             raise Overloaded(
                 msg, log=self._log.name, hint="is the broker there? publish more slowly"
             )
 
+    def _has_room(self) -> bool:
+        return len(self._ahead.flights) < self._in_flight_max
+
     def _send(self, event: Event, after: SubjectState) -> bool:
         """Send an accepted event; False where the log had no room and a report came meanwhile."""
-        flight = Flight(event, encode_event(event), self._keys.next(), after, self.on_report)
+        flight = Flight(event, encode_event(event), self._keys.next(), after)
         try:
-            self._log.send(flight.key, flight.value, flight.report)
+            self._log.send(flight.key, flight.value, partial(self.on_report, flight))
         except Overloaded:
             reported = self._reported
             if not self._wait(lambda: self._reported != reported, self._wait_s):
                 raise
             return False
-        self._overlay.add(event, after)
-        self._flights.append(flight)
-        self._by_id[event.event_id] = flight
+        self._ahead.add(flight)
         self._unreported += 1
         if event.event_type in GOVERNING:
             # Which tables govern what follows is known when its record was read.
@@ -316,7 +345,7 @@ class OrderedAppender:
             if report.error is not None:
                 # What follows it in flight was judged as if it had landed.
                 outcome = report.error
-                self._flights.remove(flight)
+                self._ahead.remove(flight)
                 self._adrift = True
                 self._to_end = True
             elif report.position < expected:
@@ -326,35 +355,34 @@ class OrderedAppender:
                     hint="the log was replaced or truncated; compare its log_id",
                 )
                 self._adrift = True
-            elif self._adrift or report.position > expected or self._flights[0] is not flight:
+            elif self._adrift or report.position > expected or not self._ahead.is_next([flight]):
                 self._adrift = True
             else:
-                outcome = self._confirm(flight, report)
-                self._flights.popleft()
+                outcome = self._ahead.confirm(flight, report)
             if outcome is not None:
                 flight.decide(outcome)
-                self._by_id.pop(flight.event.event_id, None)
-            if self._adrift or len(self._flights) == self._in_flight_max - 1 or not self._flights:
+            undecided = len(self._ahead.flights)
+            if self._adrift or undecided in (0, self._in_flight_max - 1):
                 self._lock.notify_all()
         if failure is not None:
             self._fail(failure)
         if outcome is not None:
             flight.announce()
 
-    def _confirm(self, flight: Flight, report: SendReport) -> Receipt:
-        event = flight.event
-        if event.subject_kind == "system":
-            record = Record(report.position, report.created_at, flight.value)
-            self._fold.apply(record)
-            created_at = self._fold.created_at
-        else:
-            created_at = self._fold.confirm(event, flight.after, flight.value, report.created_at)
-            if self._on_confirmed is not None:
-                self._on_confirmed(
-                    Confirmed(report.position, report.created_at, flight.value, event, flight.after)
-                )
-        self._overlay.discard(event, flight.after.index)
-        return Receipt(report.position, created_at, event.event_id)
+    def _on_landed(self, flights: list[Flight], times: list[int]) -> None:
+        """Take the reports of a run at once, which landed in a row where it was expected to."""
+        with self._lock:
+            is_next = not self._adrift and self._ahead.is_next(flights)
+            if is_next:
+                self._reported += len(flights)
+                self._unreported -= len(flights)
+                self._ahead.confirm_all(flights, times)
+                self._lock.notify_all()
+        for flight, created_at in zip(flights, times, strict=True):
+            if is_next:
+                flight.announce()
+            else:
+                self.on_report(flight, SendReport(flight.after.index, created_at))
 
     def _fail(self, error: BelogError) -> None:
         """Stop for good: nothing more can be promised."""
@@ -376,8 +404,7 @@ class OrderedAppender:
             flight.resolve(OutcomeUnknown(msg, event_id=flight.event.event_id, log=self._log.name))
 
     def _forget_flights(self) -> list[Flight]:
-        flights, self._flights = list(self._flights), deque()
-        self._by_id.clear()
+        flights = self._ahead.forget()
         self._lock.notify_all()
         return flights
 
@@ -401,7 +428,7 @@ class OrderedAppender:
                 )
                 if self._closed or self._failure is not None:
                     return
-                flights = {flight.position: flight for flight in self._flights}
+                flights = {flight.position: flight for flight in self._ahead.flights}
                 to_end = self._to_end
             try:
                 self._read_back(flights, to_end=to_end)
@@ -409,7 +436,7 @@ class OrderedAppender:
                 self._give_up(error)
                 continue
             with self._lock:
-                self._overlay.clear()
+                self._ahead.predict_anew()
                 self._adrift = self._to_end = False
                 self._unreadable = None
                 self._reads_done += 1
@@ -451,27 +478,13 @@ class OrderedAppender:
 
     def _settle(self, flight: Flight, outcome: Outcome | None) -> bool:
         """Resolve a flight by the verdict where it landed; return whether its record counts."""
-        verdict = None if outcome is None else outcome.verdict
-        answer: Receipt | BelogError
-        if outcome is None or verdict is None:
-            msg = "the record was removed by somebody else before it was judged"
-            answer = OutcomeUnknown(msg, event_id=flight.event.event_id, log=self._log.name)
-        elif isinstance(verdict, Accepted):
-            answer = Receipt(outcome.index, outcome.created_at, flight.event.event_id)
-        elif isinstance(verdict, Duplicate):
-            try:
-                answer = first_receipt(self._log, flight.event, verdict)
-            except BelogError as error:
-                answer = error
-        else:
-            answer = conflict_of(flight.event, verdict, index=outcome.index, log=self._log.name)
+        answer = read_back_outcome(self._log, flight.event, outcome)
         with self._lock:
             flight.decide(answer)
-            self._flights.remove(flight)
-            self._by_id.pop(flight.event.event_id, None)
+            self._ahead.remove(flight)
             self._lock.notify_all()
         flight.announce()
-        return outcome is None or isinstance(verdict, Accepted)
+        return outcome is None or isinstance(outcome.verdict, Accepted)
 
     def _give_up(self, error: BelogError) -> None:
         """Answer for flights whose records could not be read back; try again later, or stop."""
@@ -485,10 +498,3 @@ class OrderedAppender:
         # Still adrift: tried again, after a pause, until the log answers.
         with self._lock:
             self._lock.wait_for(lambda: self._closed, READ_RETRY_PAUSE_S)
-
-
-def _outcome(pending: Pending) -> Receipt | BelogError:
-    try:
-        return pending.exception() or pending.result()
-    except BelogError as error:
-        return error

@@ -2,7 +2,7 @@
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from belog.schemas.envelope import Event
@@ -70,6 +70,16 @@ class Pending:
             raise Unavailable(msg, hint="wait on, or append it again with the same event_id")
         return self._error
 
+    def outcome(self, timeout_s: float = RESULT_WAIT_S) -> Receipt | BelogError:
+        """Wait for the outcome and return it; what `result` raises is returned, too."""
+        known = self._receipt or self._error
+        if known is not None:
+            return known
+        try:
+            return self.exception(timeout_s) or self.result()
+        except BelogError as error:
+            return error
+
     def _wait(self, timeout_s: float) -> bool:
         with self._shared_lock:
             if self.done():
@@ -109,6 +119,14 @@ class Pending:
             else:
                 self._error = outcome
             return True
+
+    @classmethod
+    def decide_all(cls, pendings: Sequence["Pending"], receipts: Sequence[Receipt]) -> None:
+        """Set the outcomes of several as `decide` does, at once."""
+        with cls._shared_lock:
+            for pending, receipt in zip(pendings, receipts, strict=True):
+                if not pending.done():
+                    pending._receipt = receipt  # noqa: SLF001 - of this class
 
     def announce(self) -> None:
         """Tell those who wait; once, by who has decided."""

@@ -50,6 +50,8 @@ from belog.storage.interface import (
     OrderedLog,
     Receipt,
     SendReport,
+    Series,
+    SeriesReports,
     Serving,
     Statistics,
 )
@@ -235,6 +237,10 @@ class IndexedLog(OrderedLog):
     def send(self, key: bytes, value: bytes, on_report: Callable[[SendReport], None]) -> None:
         """See `OrderedLog.send`."""
         self._log.send(key, value, on_report)
+
+    def series(self, first: int, reports: SeriesReports) -> Series:
+        """See `OrderedLog.series`."""
+        return self._log.series(first, reports)
 
     def serving(self) -> AbstractContextManager[Serving]:
         """See `OrderedLog.serving`."""

@@ -20,7 +20,7 @@ Everything here is synchronous. Instances are thread-safe. Positions, indices an
 
 import threading
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
 from typing import Final, Self
@@ -35,6 +35,7 @@ from belog.schemas.fold import Fold, Record
 from belog.schemas.limits import BATCH_EVENTS_MAX, PAGE_EVENTS_MAX
 from belog.schemas.receipts import EventPage, Receipt
 from belog.storage.horizon import Removal, Vacuumable, VacuumReport
+from belog.storage.sending import OnReport, SendReport, Series, SeriesReports, Serving
 
 __all__ = [
     "FOLLOW_WAIT_S",
@@ -50,6 +51,8 @@ __all__ = [
     "Receipt",
     "Removal",
     "SendReport",
+    "Series",
+    "SeriesReports",
     "Serving",
     "Statistics",
     "VacuumReport",
@@ -351,31 +354,11 @@ class ConditionalLog(EventLog):
         """
 
 
-class SendReport(Struct, frozen=True):
-    """What became of a record sent to an ordered log."""
-
-    position: int
-    """-1 where it is not known."""
-    created_at: int
-    error: BelogError | None = None
-    """`OutcomeUnknown` where it may have been written, anything else where it surely was not."""
-
-
-class Serving:
-    """A thread's offer to take reports. Used by that thread alone."""
-
-    def until(self, done: Callable[[], bool], timeout_s: float) -> None:
-        """Call back with reports until something holds or the time is over, if that falls to us."""
-
-    def release(self) -> None:
-        """Leave reports to the log's own thread from here on, before waiting for anything else."""
-
-
 class OrderedLog(EventLog):
     """A log that only says afterwards where a record landed."""
 
     @abstractmethod
-    def send(self, key: bytes, value: bytes, on_report: Callable[[SendReport], None]) -> None:
+    def send(self, key: bytes, value: bytes, on_report: OnReport) -> None:
         """Hand a record over for sending, in call order. Does not block.
 
         `on_report` is called once, from a thread of the log's own, in the order of the positions.
@@ -389,6 +372,17 @@ class OrderedLog(EventLog):
             Overloaded: The send buffer is full; wait for reports and try again.
             Closed: The log was closed.
         """
+
+    def series(self, first: int, reports: SeriesReports) -> Series:
+        """Return what sends records in a row and is told of them together where they land so.
+
+        The same records with the same keys in the same order as by `send`, for less.
+
+        Args:
+            first: Position that the first record is expected to get.
+            reports: Is told.
+        """
+        return Series(self.send, first, reports)
 
     def serving(self) -> AbstractContextManager[Serving]:
         """Offer this thread for calling back with reports while the context lasts.

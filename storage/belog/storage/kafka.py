@@ -62,6 +62,8 @@ from belog.storage.interface import (
     Receipt,
     Removal,
     SendReport,
+    Series,
+    SeriesReports,
     Serving,
     Statistics,
     check_batch,
@@ -343,6 +345,13 @@ class KafkaLog(OrderedLog):
             self._check_initialized()
         self._cursors.rest_idle()
         self._sender.send(key, value, on_report)
+
+    def series(self, first: int, reports: SeriesReports) -> Series:
+        """See `OrderedLog.series`."""
+        if self._identity is None or self._closed:
+            self._check_initialized()
+        self._cursors.rest_idle()
+        return self._sender.series(first, reports)
 
     def serving(self) -> AbstractContextManager[Serving]:
         """See `OrderedLog.serving`."""

@@ -16,7 +16,6 @@ from typing import Final, cast
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from belog.schemas.errors import BelogError, Closed, LogTruncated, Overloaded, Unavailable
-from belog.storage.interface import SendReport, Serving
 from belog.storage.kafka_errors import (
     LOGGER,
     as_kafka_error,
@@ -26,6 +25,7 @@ from belog.storage.kafka_errors import (
     too_large,
 )
 from belog.storage.kafka_target import KafkaTarget
+from belog.storage.sending import OnReport, SendReport, Series, SeriesReports, Serving
 
 __all__ = [
     "SEND_BUFFER_KBYTES_MAX",
@@ -71,7 +71,7 @@ BUFFER_PAUSE_S: Final = 0.005
 KEY_BYTES: Final = 16
 PARTITION: Final = 0
 
-OnReport = Callable[[SendReport], None]
+_OnDelivery = Callable[[KafkaError | None, Message], None]
 
 
 class Sender:
@@ -100,8 +100,14 @@ class Sender:
         Raises:
             LimitExceeded: The record is larger than a topic has to take.
         """
+        self._produce(key, value, functools.partial(self._report, on_report))
+
+    def series(self, first: int, reports: SeriesReports) -> Series:
+        """See `OrderedLog.series`."""
+        return _Series(self, first, reports)
+
+    def _produce(self, key: bytes, value: bytes | None, report: _OnDelivery) -> None:
         # The producer is thread-safe; the lock is for replacing it only, which is rare.
-        report = functools.partial(self._report, on_report)
         producer = self._producer or self._started()
         try:
             producer.produce(self._topic, value, key, PARTITION, on_delivery=report)
@@ -335,6 +341,33 @@ class _Offer(Serving):
         producer = self._producer()
         if producer is not None and len(producer):
             self._sent.set()
+
+
+class _Series(Series):
+    """A series of which the client calls back for each record, so that has to cost nothing."""
+
+    __slots__ = ("_delivery", "_sender")
+
+    def __init__(self, sender: Sender, first: int, reports: SeriesReports) -> None:
+        super().__init__(sender.send, first, reports)
+        self._sender = sender
+        self._delivery = self._delivered
+
+    def send(self, key: bytes, value: bytes) -> None:
+        self._sender._produce(key, value, self._delivery)  # noqa: SLF001
+        self.sent += 1
+
+    def _delivered(self, error: KafkaError | None, message: Message) -> None:
+        times = self._times
+        if error is None and self._is_whole:
+            position = message.offset()
+            if position == self._first + len(times) and position >= self._sender.acknowledged:
+                self._sender.acknowledged = position + 1
+                times.append(message.timestamp()[1] * 1000)
+                if len(times) == self._end:
+                    self._land()
+                return
+        self._sender._report(self.take, error, message)  # noqa: SLF001
 
 
 class _Run:

@@ -1,0 +1,122 @@
+"""A fold with the events that are on their way into the log over it. No I/O."""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from belog.producers.flight import Flight
+from belog.producers.judging import verdict_on
+from belog.producers.pending import Pending
+from belog.schemas.envelope import Event
+from belog.schemas.fold import Confirmed, Fold, Overlay, Record, Verdict
+from belog.storage.interface import Receipt, SendReport
+
+__all__ = ["Ahead"]
+
+
+class Ahead:
+    """What was read and confirmed, and the events in flight that are expected to follow it.
+
+    Not thread-safe.
+
+    Attributes:
+        fold: A prefix of the log.
+        flights: What was sent and is not decided, in order.
+    """
+
+    __slots__ = ("_by_id", "_on_confirmed", "_overlay", "flights", "fold")
+
+    def __init__(self, fold: Fold, on_confirmed: Callable[[Confirmed], object] | None) -> None:
+        """Start with nothing in flight.
+
+        Args:
+            fold: Where to start.
+            on_confirmed: See `Producer`.
+        """
+        self.fold = fold
+        self.flights: deque[Flight] = deque()
+        self._on_confirmed = on_confirmed
+        self._overlay = Overlay(fold)
+        self._by_id: dict[bytes, Flight] = {}
+
+    @property
+    def next_position(self) -> int:
+        """Where the next event is expected to land."""
+        return self.fold.next_position + len(self.flights)
+
+    def verdict(self, event: Event, position: int) -> Verdict:
+        """Judge an event over all that is in flight; see `verdict_on`."""
+        return verdict_on(self._overlay, event, position)
+
+    def twin(self, event: Event) -> Flight | None:
+        """Return the event in flight with the same id."""
+        return self._by_id.get(event.event_id)
+
+    def add(self, flight: Flight) -> None:
+        """Let an event be in flight that is expected to be accepted."""
+        event = flight.event
+        self._overlay.add(event, flight.after)
+        self.flights.append(flight)
+        self._by_id[event.event_id] = flight
+
+    def confirm(self, flight: Flight, report: SendReport) -> Receipt:
+        """Take in the first in flight, which landed where it was expected to."""
+        event = flight.event
+        if event.subject_kind == "system":
+            record = Record(report.position, report.created_at, flight.value)
+            self.fold.apply(record)
+            created_at = self.fold.created_at
+        else:
+            created_at = self._take_in(flight, report.created_at)
+        self._overlay.discard(event, flight.after.index)
+        self.remove(flight)
+        return Receipt(report.position, created_at, event.event_id)
+
+    def is_next(self, flights: Sequence[Flight]) -> bool:
+        """Whether these are the first in flight; they were added one after the other."""
+        return bool(self.flights) and self.flights[0] is flights[0]
+
+    def confirm_all(self, flights: Sequence[Flight], times: Sequence[int]) -> None:
+        """Take in and decide the first in flight, which all landed where they were expected to.
+
+        Args:
+            flights: None of them about the log itself.
+            times: Their ingest times.
+        """
+        receipts: list[Receipt] = []
+        for flight, created_at in zip(flights, times, strict=True):
+            readable_at = self._take_in(flight, created_at)
+            receipts.append(Receipt(flight.after.index, readable_at, flight.event.event_id))
+        if len(flights) == len(self.flights):
+            self.flights.clear()
+            self._by_id.clear()
+            self._overlay.clear()
+        else:
+            for flight in flights:
+                self._overlay.discard(flight.event, flight.after.index)
+                self.remove(flight)
+        Pending.decide_all(flights, receipts)
+
+    def _take_in(self, flight: Flight, created_at: int) -> int:
+        event, after, value = flight.event, flight.after, flight.value
+        readable_at = self.fold.confirm(event, after, value, created_at)
+        if self._on_confirmed is not None:
+            self._on_confirmed(Confirmed(after.index, created_at, value, event, after))
+        return readable_at
+
+    def remove(self, flight: Flight) -> None:
+        """Let an event be no longer in flight; what was judged over it stays as it is."""
+        if self.flights[0] is flight:
+            self.flights.popleft()
+        else:
+            self.flights.remove(flight)
+        self._by_id.pop(flight.event.event_id, None)
+
+    def forget(self) -> list[Flight]:
+        """Let nothing be in flight; return what was."""
+        flights, self.flights = list(self.flights), deque()
+        self._by_id.clear()
+        return flights
+
+    def predict_anew(self) -> None:
+        """Expect nothing of what was sent; when all of it is decided."""
+        self._overlay.clear()

@@ -25,7 +25,7 @@ from belog.schemas.envelope import Event
 from belog.schemas.fold import Accepted, Outcome, SubjectState
 from belog.schemas.lifecycle import SubjectKind
 
-__all__ = ["changed_rows"]
+__all__ = ["changed_rows", "rows_after"]
 
 
 def changed_rows(view: RowView, outcome: Outcome) -> tuple[Row, ...]:
@@ -41,15 +41,35 @@ def changed_rows(view: RowView, outcome: Outcome) -> tuple[Row, ...]:
     verdict = outcome.verdict
     if event is None or not isinstance(verdict, Accepted):
         return ()
+    return rows_after(view, event, verdict.after, outcome.created_at, outcome.body)
+
+
+def rows_after(
+    view: RowView, event: Event, after: SubjectState, created_at: int, body: Body | None = None
+) -> tuple[Row, ...]:
+    """Return the rows that an accepted event changes, each as it is afterwards.
+
+    Pure. Nothing for an event of an unknown type.
+
+    Args:
+        view: The rows before it.
+        event: The event.
+        after: The state of its subject after it.
+        created_at: Its ingest time as readers see it, microseconds.
+        body: The decoded payload, where the caller has it already.
+    """
     found = _HANDLERS.get(event.event_type)
     if found is None or found[0] != event.subject_kind:
         return ()
-    body: Body | None = outcome.body
     if body is None:
         body = body_of(event)
     # Past this no time is one; a record of another program may name any.
-    at = max(-INT_MAX, min(outcome.created_at, INT_MAX))
-    return found[1](view, event, body, verdict.after, at)
+    at = created_at if -INT_MAX <= created_at <= INT_MAX else _nearest(created_at)
+    return found[1](view, event, body, after, at)
+
+
+def _nearest(created_at: int) -> int:
+    return INT_MAX if created_at > 0 else -INT_MAX
 
 
 # --- builds

@@ -1,10 +1,10 @@
 """The tables in the memory of one process: those of the embedded mode."""
 
 import threading
-from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import merge
+from operator import itemgetter
 from typing import Final
 
 from belog.processors.indexes import (
@@ -18,7 +18,7 @@ from belog.processors.indexes import (
 )
 from belog.processors.own_events import OwnEvents
 from belog.processors.rows import ROW_TYPES, R, Row, RowKind
-from belog.processors.table_fold import TABLE_SCHEMA_VERSION, Change, RowChange, TableFold
+from belog.processors.table_fold import TABLE_SCHEMA_VERSION, Change, RowMove, TableFold
 from belog.processors.tables import (
     IDS,
     PAGE_ROWS,
@@ -43,6 +43,13 @@ COMPACT_ENTRIES_MIN: Final = 64
 """Entries of an index below which entries that no longer hold are not worth removing."""
 
 
+_Entry = tuple[int, int, str]
+"""Index and ingest time of a row's last event, and the row's id; one for all indexes of the row."""
+
+_index_of: Final = itemgetter(0)
+_time_of: Final = itemgetter(1)
+
+
 class _Index:
     """The rows of one index name, as entries in the order of their last events.
 
@@ -50,35 +57,25 @@ class _Index:
     no longer holds, and is removed when such entries are in the majority.
     """
 
-    __slots__ = ("ids", "indices", "row_count", "times")
+    __slots__ = ("entries", "row_count")
 
-    def __init__(self) -> None:
-        self.indices = array("q")
-        self.times = array("q")
-        self.ids: list[str] = []
-        self.row_count = 0
-
-    def append(self, row: Row, row_id: str) -> None:
-        self.indices.append(row.index)
-        self.times.append(row.updated_at)
-        self.ids.append(row_id)
+    def __init__(self, first: _Entry) -> None:
+        self.entries = [first]
+        self.row_count = 1
 
     def compact(self, table: Mapping[str, Row]) -> None:
-        if len(self.ids) < max(COMPACT_ENTRIES_MIN, 2 * self.row_count):
+        if len(self.entries) < max(COMPACT_ENTRIES_MIN, 2 * self.row_count):
             return
-        entries = zip(self.indices, self.times, self.ids, strict=True)
-        live = [entry for entry in entries if table[entry[2]].index == entry[0]]
-        self.indices = array("q", (index for index, _, _ in live))
-        self.times = array("q", (time for _, time, _ in live))
-        self.ids = [row_id for _, _, row_id in live]
+        self.entries = [entry for entry in self.entries if table[entry[2]].index == entry[0]]
 
     def live(self, table: Mapping[str, Row]) -> IndexEntries:
-        entries = zip(self.indices, self.ids, strict=True)
-        return tuple(entry for entry in entries if table[entry[1]].index == entry[0])
+        return tuple(
+            (index, row_id) for index, _, row_id in self.entries if table[row_id].index == index
+        )
 
     def count_since(self, index: int, table: Mapping[str, Row]) -> int:
         # Nearly all of an index mostly holds, so the shorter side of it is looked through.
-        start, count = bisect_left(self.indices, index), len(self.ids)
+        start, count = bisect_left(self.entries, index, key=_index_of), len(self.entries)
         if count == self.row_count:
             return count - start
         if start < count // 2:
@@ -86,17 +83,18 @@ class _Index:
         return self._live_count(table, start, count)
 
     def _live_count(self, table: Mapping[str, Row], start: int, end: int) -> int:
-        entries = zip(self.indices[start:end], self.ids[start:end], strict=True)
-        return sum(table[row_id].index == at for at, row_id in entries)
+        entries = self.entries[start:end]
+        return sum(table[row_id].index == index for index, _, row_id in entries)
 
     def backwards(self, below: int | None, until_us: int | None) -> Iterator[tuple[int, str]]:
-        at = len(self.ids)
+        at = len(self.entries)
         if below is not None:
-            at = bisect_left(self.indices, below)
+            at = bisect_left(self.entries, below, key=_index_of)
         if until_us is not None:
-            at = min(at, bisect_left(self.times, until_us))
+            at = min(at, bisect_left(self.entries, until_us, key=_time_of))
         for n in range(at - 1, -1, -1):
-            yield self.indices[n], self.ids[n]
+            index, _, row_id = self.entries[n]
+            yield index, row_id
 
 
 class MemoryTables(TableReader):
@@ -128,13 +126,14 @@ class MemoryTables(TableReader):
         """Take the next records of the log, all at once; see `TableFold.apply`."""
         with self._changed:
             self._check_open()
-            return self._entered_change(self._fold.apply(records, accepted))
+            change = self._fold.apply(records, accepted)
+            self._take_in([(each.after.row_id, each.before, each.after) for each in change.rows])
+            return change
 
-    def _entered_change(self, change: Change) -> Change:
+    def _take_in(self, moves: Sequence[RowMove]) -> None:
         if self._entered:
-            self._enter(change.rows)
+            self._enter(moves)
         self._changed.notify_all()
-        return change
 
     def catch_up(self, log: EventLog) -> int:
         """Apply what the log holds now; blocks for as long as that takes.
@@ -181,7 +180,7 @@ class MemoryTables(TableReader):
             if own is not None and (confirmed := own.take(position, limit)):
                 with self._changed:
                     self._check_open()
-                    self._entered_change(self._fold.take(confirmed, events))
+                    self._take_in(self._fold.take(confirmed, events))
                 return EventPage(tuple(events), self._fold.fold.next_idx, len(confirmed) == limit)
             records = log.scan(position, limit)
             if records:
@@ -229,46 +228,52 @@ class MemoryTables(TableReader):
             row = rows[row_id]
             state = row.state
             states[state] = states.get(state, 0) + 1
+            entry = row.index, row.updated_at, row_id
             for name in index_names(row):
                 index = indexes.get(name)
                 if index is None:
-                    index = indexes[name] = _Index()
-                index.append(row, row_id)
-        for index in indexes.values():
-            index.row_count = len(index.ids)
+                    indexes[name] = _Index(entry)
+                else:
+                    index.entries.append(entry)
+                    index.row_count += 1
         for state, count in states.items():
             self._counts[kind, state] = count
 
-    def _enter(self, changes: Sequence[RowChange]) -> None:
+    def _enter(self, moves: Sequence[RowMove]) -> None:
         touched: set[tuple[RowKind, str]] = set()
-        for change in changes:
-            before, after = change.before, change.after
-            kind, row_id = after.kind, after.row_id
+        for row_id, before, after in moves:
+            kind = after.kind
             if kind not in self._entered:
                 continue
             if before is None:
                 self._ids[kind].append(row_id)
                 self._count(kind, after.state, 1)
-            elif before.state != after.state:
-                self._count(kind, before.state, -1)
-                self._count(kind, after.state, 1)
-            if before is not None and before.index == after.index:
-                continue
+                old_names: tuple[str, ...] = ()
+            else:
+                if before.state != after.state:
+                    self._count(kind, before.state, -1)
+                    self._count(kind, after.state, 1)
+                if before.index == after.index:
+                    continue
+                old_names = index_names(before)
+            entry = after.index, after.updated_at, row_id
             names = index_names(after)
-            old_names = () if before is None else index_names(before)
             indexes = self._indexes[kind]
             for name in names:
                 index = indexes.get(name)
                 if index is None:
-                    index = indexes[name] = _Index()
-                index.append(after, row_id)
-                if name not in old_names:
+                    indexes[name] = _Index(entry)
+                    continue
+                index.entries.append(entry)
+                if name in old_names:
+                    touched.add((kind, name))
+                else:
                     index.row_count += 1
-                touched.add((kind, name))
             for name in old_names:
                 if name not in names:
                     indexes[name].row_count -= 1
                     touched.add((kind, name))
+        # Where rows were only added, as many entries hold as before.
         for kind, name in touched:
             self._tidy(kind, name)
 

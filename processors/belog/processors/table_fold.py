@@ -5,12 +5,12 @@ the rows. What a batch of records did is a `Change`: the tables of this process,
 the feed of changes are all written from it, and from nothing else.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
 
 from msgspec import Struct
 
-from belog.processors.evolve import changed_rows
+from belog.processors.evolve import changed_rows, rows_after
 from belog.processors.rows import (
     ROW_TYPES,
     BuildRow,
@@ -26,14 +26,19 @@ from belog.schemas.envelope import StoredEvent
 from belog.schemas.errors import NewerFormat
 from belog.schemas.fold import Accepted, Confirmed, Fold, Outcome, Record
 
-__all__ = ["TABLE_SCHEMA_VERSION", "Change", "Checkpoint", "RowChange", "Step", "TableFold"]
+__all__ = [
+    "TABLE_SCHEMA_VERSION",
+    "Change",
+    "Checkpoint",
+    "RowChange",
+    "RowMove",
+    "Step",
+    "TableFold",
+]
 
 TABLE_SCHEMA_VERSION: Final = 2
 """Version of the rows: raised whenever the same log folds to other rows, indexes or counters, so
 that stored tables are made anew."""
-
-
-T = TypeVar("T", Record, Confirmed)
 
 
 class Checkpoint(Struct, frozen=True, gc=False):
@@ -50,6 +55,10 @@ class RowChange(Struct, frozen=True, gc=False):
 
     before: Row | None
     after: Row
+
+
+RowMove = tuple[str, Row | None, Row]
+"""The id of a row, the row before, and after."""
 
 
 class Step(Struct, frozen=True, gc=False):
@@ -117,6 +126,10 @@ class Change(Struct, frozen=True):
 
 def _index_after(change: RowChange) -> int:
     return change.after.index
+
+
+def _index_of_move(move: RowMove) -> int:
+    return move[2].index
 
 
 _Tables = dict[str, Any]
@@ -188,25 +201,6 @@ class TableFold:
         Raises:
             NewerFormat: The first record needs newer software; nothing was applied.
         """
-        return self._take(records, self.fold.apply, accepted)
-
-    def take(
-        self, confirmed: Sequence[Confirmed], accepted: list[StoredEvent] | None = None
-    ) -> Change:
-        """Take the next records as `apply` does, where their writer judged them over the same log.
-
-        Args:
-            confirmed: In order of position.
-            accepted: Gets the events.
-        """
-        return self._take(confirmed, self.fold.take, accepted)
-
-    def _take(
-        self,
-        records: Sequence[T],
-        apply: Callable[[T], Outcome | None],
-        accepted: list[StoredEvent] | None,
-    ) -> Change:
         fold = self.fold
         start = self.checkpoint
         steps: list[Step] = []
@@ -216,7 +210,7 @@ class TableFold:
             if record.position < fold.next_position:
                 continue
             try:
-                outcome = apply(record)
+                outcome = fold.apply(record)
             except NewerFormat:
                 if fold.next_position == start.position:
                     raise
@@ -248,3 +242,38 @@ class TableFold:
         return Change(
             self.log_id, start, self.checkpoint, fold.created_at, tuple(steps), tuple(rows)
         )
+
+    def take(self, confirmed: Sequence[Confirmed], accepted: list[StoredEvent]) -> list[RowMove]:
+        """Take the next records as `apply` does, where their writer judged them over the same log.
+
+        It tells of the rows only what all of the records together did to them: the `rows` of the
+        `Change` that `apply` returns.
+
+        Args:
+            confirmed: In order of position.
+            accepted: Gets the events.
+
+        Returns:
+            Each row that changed, once, ordered by the index after.
+        """
+        fold = self.fold
+        places = {kind: (table, dict[str, Row | None]()) for kind, table in self._by_type.items()}
+        for each in confirmed:
+            if each.position < fold.next_position:
+                continue
+            event, after = each.event, each.after
+            created_at = fold.confirm(event, after, each.value, each.created_at)
+            accepted.append(StoredEvent(after.index, created_at, event))
+            for row in rows_after(self, event, after, created_at):
+                table, first = places[type(row)]
+                row_id = row.row_id
+                if row_id not in first:
+                    first[row_id] = table.get(row_id)
+                table[row_id] = row
+        moves: list[RowMove] = [
+            (row_id, before, table[row_id])
+            for table, first in places.values()
+            for row_id, before in first.items()
+        ]
+        moves.sort(key=_index_of_move)
+        return moves

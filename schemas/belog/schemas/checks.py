@@ -16,7 +16,14 @@ from belog.schemas.limits import (
     TEXT_BYTES_MAX,
 )
 
-__all__ = ["check_id", "check_int", "check_subject_id", "check_value", "uuid_bytes"]
+__all__ = [
+    "check_id",
+    "check_int",
+    "check_subject_id",
+    "check_value",
+    "text_bound",
+    "uuid_bytes",
+]
 
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _REF_FIELDS: Final = frozenset(
@@ -52,13 +59,13 @@ def uuid_bytes(name: str, value: bytes | UUID) -> bytes:
     Raises:
         InvalidEvent: Neither a UUID nor 16 bytes.
     """
+    if type(value) is bytes and len(value) == 16:
+        return value
     if isinstance(value, UUID):
         return value.bytes
     # The types say so, callers in JSON and CLI clothes may not.
-    if type(value) is not bytes or len(value) != 16:
-        msg = f"{name} is not a UUID: {value!r:.80}"
-        raise InvalidEvent(msg)
-    return value
+    msg = f"{name} is not a UUID: {value!r:.80}"
+    raise InvalidEvent(msg)
 
 
 def check_int(name: str, value: int, lowest: int) -> None:
@@ -79,7 +86,8 @@ def check_subject_id(kind: SubjectKind, value: str) -> None:
         InvalidEvent: Empty, no text, or with a control character.
         LimitExceeded: Longer than ids of the kind may be.
     """
-    check_id("subject id", value, *_SUBJECT_BYTES_MAX[kind])
+    limit, bytes_max = _SUBJECT_BYTES_MAX[kind]
+    check_id("subject id", value, limit, bytes_max)
 
 
 def check_id(what: str, value: object, limit: str, bytes_max: int) -> None:
@@ -112,6 +120,15 @@ def check_id(what: str, value: object, limit: str, bytes_max: int) -> None:
     if _CONTROL.search(value):
         msg = f"{what} holds a control character: {value!r}"
         raise InvalidEvent(msg)
+
+
+def text_bound(name: str) -> tuple[int, bool]:
+    """Return the bound of texts in a field of a typed payload, and whether they are ids.
+
+    Returns:
+        Bytes of UTF-8; an id is neither empty nor has control characters.
+    """
+    return _BYTES_MAX.get(name, _TEXT_BOUND)[1], name in _BYTES_MAX
 
 
 def check_value(name: str, value: object) -> None:

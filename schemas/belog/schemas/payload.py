@@ -22,7 +22,10 @@ __all__ = [
     "digest",
     "encode_known_payload",
     "encode_payload",
+    "first_map",
     "known_payload",
+    "ordered_keys",
+    "remember",
 ]
 
 JsonValue = None | bool | int | float | str | bytes | list["JsonValue"] | dict[str, "JsonValue"]
@@ -37,6 +40,13 @@ has in hand at its highest rate. About 10 MB."""
 
 KNOWN_PAYLOAD_BYTES_MAX: Final = 1_024
 """Largest payload whose map is remembered, bytes: nearly all are smaller."""
+
+KEY_ORDERS_MAX: Final = 1_024
+"""Sets of keys whose canonical order is remembered; all are forgotten where there are more. Writers
+use a few hundred; some MB at the very most."""
+
+KEY_ORDER_CHARS_MAX: Final = 128
+"""Keys that are remembered together, characters in all; typed payloads have up to 100."""
 
 _INT_MIN: Final = -(2**63)
 _INT_MAX: Final = 2**63 - 1
@@ -62,9 +72,8 @@ def _encode(payload: Mapping[str, JsonValue]) -> tuple[bytes, dict[str, JsonValu
     """Return the bytes, and the map in its canonical order where it is plain."""
     try:
         if _is_plain(payload):
-            # Text keys of the same length class sort by length first, then bytewise: the order of
-            # their encodings. Without floats and nested maps the plain encoder is canonical.
-            ordered = dict(sorted(payload.items(), key=_key_order))
+            # Without floats and nested maps the plain encoder is canonical.
+            ordered = {key: payload[key] for key in ordered_keys(tuple(payload))}
             return cbor2.dumps(ordered), ordered
         return cbor2.dumps(_checked(payload, 0), canonical=True), None
     except UnicodeEncodeError as error:
@@ -108,25 +117,38 @@ def canonical_payload(data: bytes) -> dict[str, JsonValue] | None:
     Returns:
         The map, to be looked at only; None for anything else, be it canonical or not.
     """
+    payload = first_map(data)
+    # Compared as bytes, so nothing can stand behind it.
+    if payload is None or not _is_plain(payload) or cbor2.dumps(payload) != data:
+        return None
+    keys = tuple(payload)
+    if ordered_keys(keys) != keys:
+        return None
+    remember(data, payload)
+    return payload
+
+
+def first_map(data: bytes) -> dict[str, JsonValue] | None:
+    """Return the map that bytes begin with, as strictly as `decode_payload`; None for other bytes.
+
+    Its keys and values are of any type, and anything may stand behind it.
+    """
     try:
-        value: object = _loads_first(data)
+        value: dict[str, JsonValue] = _loads_first(data)
     except (cbor2.CBORDecodeError, RecursionError, ValueError, OverflowError):
         return None
-    if type(value) is not dict:
-        return None
-    payload = cast("dict[str, JsonValue]", value)
-    # Compared as bytes, so nothing can stand behind it.
-    if not _is_plain(payload) or cbor2.dumps(payload) != data:
-        return None
-    before = -1, b""
-    for item in payload.items():
-        order = _key_order(item)
-        if order <= before:
-            return None
-        before = order
+    return value if type(value) is dict else None
+
+
+def remember(data: bytes, payload: dict[str, JsonValue]) -> None:
+    """Let `known_payload` give this map for its bytes, where they are not many.
+
+    Args:
+        data: Canonical CBOR.
+        payload: What it holds, in canonical order; not to be changed afterwards.
+    """
     if len(data) <= KNOWN_PAYLOAD_BYTES_MAX:
         _KNOWN.add(data, payload)
-    return payload
 
 
 def known_payload(data: bytes) -> Mapping[str, JsonValue]:
@@ -141,9 +163,32 @@ def known_payload(data: bytes) -> Mapping[str, JsonValue]:
     return _KNOWN.newest.get(data) or _KNOWN.before.get(data) or decode_payload(data)
 
 
-def _key_order(item: tuple[str, JsonValue]) -> tuple[int, bytes]:
-    key = item[0].encode()
-    return len(key), key
+_KEY_ORDERS: Final[dict[tuple[str, ...], tuple[str, ...]]] = {}
+
+
+def ordered_keys(keys: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the keys of a map in the order of canonical CBOR.
+
+    Text keys of the same length class sort by length first, then bytewise: the order of their
+    encodings.
+
+    Raises:
+        UnicodeEncodeError: One that UTF-8 cannot hold.
+    """
+    known = _KEY_ORDERS.get(keys)
+    if known is not None:
+        return known
+    order = tuple(sorted(keys, key=_key_order))
+    if sum(map(len, keys)) <= KEY_ORDER_CHARS_MAX:
+        if len(_KEY_ORDERS) >= KEY_ORDERS_MAX:
+            _KEY_ORDERS.clear()
+        _KEY_ORDERS[keys] = order
+    return order
+
+
+def _key_order(key: str) -> tuple[int, bytes]:
+    data = key.encode()
+    return len(data), data
 
 
 def _is_plain(payload: Mapping[str, JsonValue]) -> bool:

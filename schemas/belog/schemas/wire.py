@@ -19,7 +19,7 @@ from google.protobuf.struct_pb2 import Struct
 
 from belog.schemas.envelope import Event, StoredEvent
 from belog.schemas.errors import Corrupt, InvalidEvent, InvalidFilter, InvalidInput
-from belog.schemas.events import new_event
+from belog.schemas.events import PAYLOADS, event_of_payload, new_event
 from belog.schemas.filters import EventFilter
 from belog.schemas.lifecycle import SubjectKind
 from belog.schemas.payload import (
@@ -29,10 +29,12 @@ from belog.schemas.payload import (
     digest,
     encode_payload,
 )
+from belog.schemas.payload_forms import PayloadForms
 from belog.v1 import events_pb2 as pb
 
 __all__ = [
     "DOUBLE_INTEGER_MAX",
+    "EventFields",
     "event_from_fields",
     "event_from_wire",
     "event_to_wire",
@@ -47,14 +49,38 @@ __all__ = [
     "shown",
     "stored_from_wire",
     "stored_to_wire",
+    "uuid_from_text",
 ]
 
 DOUBLE_INTEGER_MAX: Final = 2**53
 """Largest integer up to which a double holds every one."""
 
+UUID_DIGITS: Final = 32
+UUID_BYTES: Final = 16
+"""Of a UUID."""
+
 M = TypeVar("M", bound=Message)
 
 # --- events
+
+
+class EventFields(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    """What a `BuildEvent` to append says; None where it says nothing."""
+
+    event_type: str | None = None
+    subject_id: str | None = None
+    event_id: str | None = None
+    occurred_at: str | int | None = None
+    body: dict[str, Any] | None = None
+    """As parsed JSON; counts where `payload` is empty."""
+    subject_kind: str | None = None
+    actor: str | None = None
+    payload: bytes | None = None
+    payload_digest: bytes | None = None
+    caused_by: str | None = None
+    expected: str | int | None = None
+    index: str | int | None = None
+    created_at: str | int | None = None
 
 
 def stored_to_wire(stored: StoredEvent, *, with_body: bool = True) -> pb.BuildEvent:
@@ -112,7 +138,7 @@ def stored_from_wire(message: pb.BuildEvent) -> StoredEvent:
         msg = "payload_digest is not that of the payload"
         raise InvalidEvent(msg, index=message.index)
     event = Event(
-        _uuid("event_id", message.event_id),
+        uuid_from_text("event_id", message.event_id),
         message.event_type,
         cast("SubjectKind", message.subject_kind),
         message.subject_id,
@@ -120,7 +146,7 @@ def stored_from_wire(message: pb.BuildEvent) -> StoredEvent:
         message.occurred_at,
         message.payload,
         message.payload_digest,
-        _uuid("caused_by", message.caused_by) if message.HasField("caused_by") else None,
+        uuid_from_text("caused_by", message.caused_by) if message.HasField("caused_by") else None,
         message.expected if message.HasField("expected") else None,
     )
     return StoredEvent(message.index, message.created_at, event)
@@ -145,77 +171,93 @@ def event_from_wire(
     if actor is not None and message.actor not in {"", actor}:
         msg = f"the event names {message.actor!r} as its actor, its writer is {actor!r}"
         raise InvalidEvent(msg, hint="leave actor empty")
-    return event_from_fields(
+    fields = EventFields(
         event_type=message.event_type,
-        subject_kind=message.subject_kind,
         subject_id=message.subject_id,
-        actor=message.actor if actor is None else actor,
-        occurred_at=message.occurred_at,
         body=None if message.payload else _plain(message.body),
+        subject_kind=message.subject_kind,
         payload=message.payload,
         payload_digest=message.payload_digest,
-        event_id=event_id
-        if event_id is not None and not message.event_id
-        else _uuid("event_id", message.event_id),
         caused_by=message.caused_by if message.HasField("caused_by") else None,
         expected=message.expected if message.HasField("expected") else None,
     )
+    return event_from_fields(
+        fields,
+        event_id
+        if event_id is not None and not message.event_id
+        else uuid_from_text("event_id", message.event_id),
+        message.actor if actor is None else actor,
+        message.occurred_at,
+    )
 
 
-def event_from_fields(
-    *,
-    event_type: str,
-    subject_kind: str,
-    subject_id: str,
-    actor: str,
-    occurred_at: int,
-    body: Mapping[str, object] | None,
-    payload: bytes,
-    payload_digest: bytes,
-    event_id: bytes,
-    caused_by: str | None,
-    expected: int | None,
-) -> Event:
+_FORMS: Final = PayloadForms(PAYLOADS)
+
+
+def event_from_fields(fields: EventFields, event_id: bytes, actor: str, occurred_at: int) -> Event:
     """Return the event that the fields of a message make; see `event_from_wire`.
 
     Args:
-        event_type: See `BuildEvent`, as the others.
-        subject_kind: Empty where the event type tells it.
-        subject_id: The subject.
+        fields: `expected` is a number; those of the following arguments are not looked at. Its
+            body is not to be changed afterwards.
+        event_id: UUID, 16 bytes.
         actor: Who writes.
         occurred_at: Microseconds since the epoch, UTC.
-        body: As parsed JSON; counts where `payload` is empty.
-        payload: Canonical CBOR, or empty.
-        payload_digest: Of the payload, or empty.
-        event_id: UUID, 16 bytes.
-        caused_by: UUID in its text form.
-        expected: See `BuildEvent`.
 
     Raises:
         InvalidEvent: See `event_from_wire`.
         LimitExceeded: A field or the whole is larger than its bound.
     """
+    event_type = fields.event_type or ""
+    payload = fields.payload
+    caused_by = fields.caused_by
+    expected = fields.expected
+    data: bytes | None
     if payload:
-        # With its fields at their defaults written out or not: what was signed stays what it was.
-        given = _canonical(payload)
+        data = payload if _FORMS.is_usual(event_type, payload) else None
     else:
-        given = {name: meant(value) for name, value in (body or {}).items()}
-    event = new_event(
-        event_type,
-        subject_id,
+        data = _FORMS.encoded(event_type, fields.body or {})
+    if data is None or isinstance(expected, str):
+        event = _unusual(fields, event_id=event_id, actor=actor, occurred_at=occurred_at)
+    else:
+        event = event_of_payload(
+            event_type,
+            fields.subject_id or "",
+            data,
+            event_id,
+            actor,
+            occurred_at=occurred_at,
+            subject_kind=fields.subject_kind or None,
+            caused_by=None if caused_by is None else uuid_from_text("caused_by", caused_by),
+            expected=expected,
+        )
+    digest_given = fields.payload_digest
+    if digest_given and digest_given != event.payload_digest:
+        msg = "payload_digest is not that of the payload"
+        raise InvalidEvent(msg)
+    return event
+
+
+def _unusual(fields: EventFields, *, event_id: bytes, actor: str, occurred_at: int) -> Event:
+    """Make an event of whatever was given."""
+    if fields.payload:
+        # With its fields at their defaults written out or not: what was signed stays what it was.
+        given = _canonical(fields.payload)
+    else:
+        given = {name: meant(value) for name, value in (fields.body or {}).items()}
+    caused_by = fields.caused_by
+    return new_event(
+        fields.event_type or "",
+        fields.subject_id or "",
         given,
         event_id=event_id,
         actor=actor,
         occurred_at=occurred_at,
-        subject_kind=cast("SubjectKind", subject_kind) if subject_kind else None,
-        caused_by=None if caused_by is None else _uuid("caused_by", caused_by),
-        expected=expected,
-        encoded=payload or None,
+        subject_kind=cast("SubjectKind | None", fields.subject_kind or None),
+        caused_by=None if caused_by is None else uuid_from_text("caused_by", caused_by),
+        expected=cast("int | None", fields.expected),
+        encoded=fields.payload or None,
     )
-    if payload_digest and payload_digest != event.payload_digest:
-        msg = "payload_digest is not that of the payload"
-        raise InvalidEvent(msg)
-    return event
 
 
 def _canonical(payload: bytes) -> dict[str, JsonValue]:
@@ -241,8 +283,22 @@ def _plain(struct: Struct) -> dict[str, Any]:
         raise InvalidEvent(msg) from error
 
 
-def _uuid(name: str, text: str) -> bytes:
-    """Return the bytes of a UUID in its text form; raises `InvalidEvent`."""
+def uuid_from_text(name: str, text: str) -> bytes:
+    """Return the 16 bytes of a UUID in its text form, or in one of those that `UUID` reads.
+
+    Raises:
+        InvalidEvent: It is none; `name` is the field's.
+    """
+    digits = text.replace("-", "")
+    if len(digits) == UUID_DIGITS:
+        try:
+            data = bytes.fromhex(digits)
+        except ValueError:
+            pass  # which the library says
+        else:
+            # Fewer where there is white space, which is passed over.
+            if len(data) == UUID_BYTES:
+                return data
     try:
         return UUID(text).bytes
     except ValueError as error:

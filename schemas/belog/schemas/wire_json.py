@@ -9,7 +9,6 @@ to make of it and what to say.
 import json
 from collections.abc import Callable, Sequence
 from typing import Any, Final, cast
-from uuid import UUID
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -17,7 +16,14 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from belog.schemas.envelope import Event, StoredEvent
 from belog.schemas.errors import BelogError, Conflict, Corrupt, InvalidEvent, InvalidInput
 from belog.schemas.payload import decode_payload
-from belog.schemas.wire import event_from_fields, event_from_wire, json_to_message, shown
+from belog.schemas.wire import (
+    EventFields,
+    event_from_fields,
+    event_from_wire,
+    json_to_message,
+    shown,
+    uuid_from_text,
+)
 from belog.v1 import event_log_pb2, events_pb2
 
 __all__ = [
@@ -36,10 +42,6 @@ __all__ = [
 
 INT64_DIGITS_MAX: Final = 18
 """Digits of a number in text that is in 64 bits whatever it is."""
-
-UUID_CHARS: Final = 36
-UUID_DIGITS: Final = 32
-"""Of the text form of a UUID."""
 
 _ENCODER: Final = msgspec.json.Encoder()
 
@@ -150,45 +152,36 @@ def page_to_json(events: Sequence[bytes], next_idx: int, *, has_more: bool) -> b
 # --- events, read
 
 
-class _Given(Struct, forbid_unknown_fields=True, gc=False):
-    """`BuildEvent` in an event to append; null means absent."""
-
-    event_type: str | None = None
-    subject_id: str | None = None
-    event_id: str | None = None
-    occurred_at: str | int | None = None
-    body: dict[str, Any] | None = None
-    subject_kind: str | None = None
-    actor: str | None = None
-    payload: bytes | None = None
-    payload_digest: bytes | None = None
-    caused_by: str | None = None
-    expected: str | int | None = None
-    index: str | int | None = None
-    created_at: str | int | None = None
-
-
-class _GivenCamel(_Given, rename="camel", gc=False):
-    """The same with the names of the mapping."""
+class _CamelFields(EventFields, rename="camel", gc=False):
+    """The same fields with the names of the mapping."""
 
 
 class _Batch(Struct, forbid_unknown_fields=True):
+    events: list[EventFields]
+    atomic: bool | None = None
+    at: str | int | None = None
+
+
+class _RawBatch(Struct, forbid_unknown_fields=True):
+    """The same where an event is not of the usual form."""
+
     events: list[Raw]
     atomic: bool | None = None
     at: str | int | None = None
 
 
-_GIVEN: Final = msgspec.json.Decoder(_Given)
-_GIVEN_CAMEL: Final = msgspec.json.Decoder(_GivenCamel)
+_FIELDS: Final = msgspec.json.Decoder(EventFields)
+_CAMEL_FIELDS: Final = msgspec.json.Decoder(_CamelFields)
 _BATCH: Final = msgspec.json.Decoder(_Batch)
+_RAW_BATCH: Final = msgspec.json.Decoder(_RawBatch)
 _UNUSUAL: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 class AppendBody(Struct, frozen=True):
     """What a client wants to append."""
 
-    events: Sequence[Raw | bytes]
-    """JSON of each, for `event_from_json`."""
+    events: Sequence[EventFields | Raw | bytes]
+    """Each for `event_from_json`."""
     is_batch: bool
     atomic: bool = False
     at: int | None = None
@@ -197,17 +190,21 @@ class AppendBody(Struct, frozen=True):
 def append_body(data: bytes) -> AppendBody:
     """Return what a body asks to append: a `BuildEvent`, or an `AppendBatchRequest`.
 
-    Looks at no event yet.
+    Refuses no event yet.
 
     Raises:
         InvalidInput: It is no JSON object, or a batch with an unknown field.
     """
-    try:
-        batch = _BATCH.decode(data)
-        at = None if batch.at is None else _int64(batch.at)
+    for decoder in (_BATCH, _RAW_BATCH):
+        try:
+            batch = decoder.decode(data)
+            at = None if batch.at is None else _int64(batch.at)
+            if isinstance(batch, _Batch):
+                for event in batch.events:
+                    _read_numbers(event)
+        except (*_UNUSUAL, _Unusual):
+            continue
         return AppendBody(batch.events, is_batch=True, atomic=bool(batch.atomic), at=at)
-    except (*_UNUSUAL, _Unusual):
-        pass
     plain = parse_json(data)
     if not isinstance(plain, dict):
         msg = "the body is not a JSON object"
@@ -229,7 +226,7 @@ def append_body(data: bytes) -> AppendBody:
 
 
 def event_from_json(
-    data: Raw | bytes,
+    data: EventFields | Raw | bytes,
     *,
     event_id: Callable[[], bytes],
     occurred_at: int,
@@ -238,7 +235,7 @@ def event_from_json(
     """Return the event that a client wants to append, checked as `event_from_wire` does.
 
     Args:
-        data: JSON of a `BuildEvent`.
+        data: JSON of a `BuildEvent`, or what `append_body` made of it.
         event_id: Gives one where it has none.
         occurred_at: Taken where it has none, or 0; microseconds since the epoch, UTC.
         actor: Taken where it has none.
@@ -248,29 +245,41 @@ def event_from_json(
             field's, no JSON.
         LimitExceeded: A field or the whole is larger than its bound.
     """
-    for decoder in (_GIVEN, _GIVEN_CAMEL):
+    fields = data if isinstance(data, EventFields) else _fields(data)
+    if fields is None:
+        return _unusual_event(bytes(cast("Raw | bytes", data)), event_id, occurred_at, actor)
+    given_id, at = fields.event_id, fields.occurred_at
+    return event_from_fields(
+        fields,
+        uuid_from_text("event_id", given_id) if given_id else event_id(),
+        fields.actor or actor or "",
+        at if at and type(at) is int else occurred_at,
+    )
+
+
+def _fields(data: Raw | bytes) -> EventFields | None:
+    """Return the fields of an event of the usual form."""
+    for decoder in (_FIELDS, _CAMEL_FIELDS):
         try:
-            given = decoder.decode(data)
-            at = _int64(given.occurred_at)
-            expected = None if given.expected is None else _int64(given.expected)
-            _int64(given.index)
-            _int64(given.created_at)
+            fields = decoder.decode(data)
+            _read_numbers(fields)
         except (*_UNUSUAL, _Unusual):
             continue
-        return event_from_fields(
-            event_type=given.event_type or "",
-            subject_kind=given.subject_kind or "",
-            subject_id=given.subject_id or "",
-            actor=given.actor or actor or "",
-            occurred_at=at or occurred_at,
-            body=given.body,
-            payload=given.payload or b"",
-            payload_digest=given.payload_digest or b"",
-            event_id=_uuid(given.event_id) if given.event_id else event_id(),
-            caused_by=given.caused_by,
-            expected=expected,
-        )
-    return _unusual_event(bytes(data), event_id, occurred_at, actor)
+        return fields
+    return None
+
+
+def _read_numbers(fields: EventFields) -> None:
+    """Put numbers in place of their texts."""
+    at = fields.occurred_at
+    if at is not None:
+        fields.occurred_at = _int64(at)
+    if fields.expected is not None:
+        fields.expected = _int64(fields.expected)
+    if fields.index is not None:
+        _int64(fields.index)
+    if fields.created_at is not None:
+        _int64(fields.created_at)
 
 
 def _unusual_event(
@@ -290,9 +299,14 @@ class _Unusual(Exception):
     """A value that the fast path leaves to the library."""
 
 
-def _int64(value: str | int | None) -> int:
-    if value is None:
-        return 0
+def _int64(value: str | int) -> int:
+    if (
+        type(value) is str
+        and len(value) <= INT64_DIGITS_MAX
+        and value.isdigit()
+        and value.isascii()
+    ):
+        return int(value)  # as nearly all are
     if type(value) is int:
         if not -(2**63) <= value < 2**63:
             raise _Unusual
@@ -302,21 +316,6 @@ def _int64(value: str | int | None) -> int:
     if not (digits.isascii() and digits.isdigit()) or len(digits) > INT64_DIGITS_MAX:
         raise _Unusual
     return int(text)
-
-
-def _uuid(text: str) -> bytes:
-    if len(text) == UUID_CHARS and text[8] == text[13] == text[18] == text[23] == "-":
-        digits = text.replace("-", "")
-        if len(digits) == UUID_DIGITS and digits.isalnum() and digits.isascii():
-            try:
-                return bytes.fromhex(digits)
-            except ValueError:
-                pass  # which the library says
-    try:
-        return UUID(text).bytes
-    except ValueError as error:
-        msg = f"event_id is not a UUID: {text!r:.80}"
-        raise InvalidEvent(msg) from error
 
 
 # --- receipts and problems

@@ -10,6 +10,7 @@ from belog.producers.ids import random_uuid
 from belog.schemas.envelope import Event, StoredEvent
 from belog.schemas.errors import BelogError, Gone, InvalidInput, LimitExceeded, NotFound
 from belog.schemas.filters import ALL, EventFilter, Matcher
+from belog.schemas.wire import EventFields
 from belog.schemas.wire_json import (
     AppendBody,
     append_body,
@@ -250,7 +251,7 @@ def _events(asked: AppendBody, now_us: int, actor: str) -> list[Event | BelogErr
     return read
 
 
-def _event(data: Raw | bytes, now_us: int, actor: str) -> Event:
+def _event(data: EventFields | Raw | bytes, now_us: int, actor: str) -> Event:
     return event_from_json(data, event_id=random_uuid, occurred_at=now_us, actor=actor)
 
 

@@ -192,11 +192,16 @@ class Recorder(Producer):
             return receipt
 
     def append_batch(
-        self, events: Sequence[Event], *, atomic: bool = False, at: int | None = None
+        self,
+        events: Sequence[Event],
+        *,
+        atomic: bool = False,
+        at: int | None = None,
+        made_here: bool = False,
     ) -> list[Receipt | BelogError]:
         op = "atomic" if atomic else "batch"
         with self._recorded(op, [item_of(event) for event in events]) as answers:
-            results = super().append_batch(events, atomic=atomic, at=at)
+            results = super().append_batch(events, atomic=atomic, at=at, made_here=made_here)
             answers.extend(results)
             return results
 

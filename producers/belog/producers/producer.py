@@ -243,7 +243,12 @@ class Producer:
         return self._appender.submit(event)
 
     def append_batch(
-        self, events: Sequence[Event], *, atomic: bool = False, at: int | None = None
+        self,
+        events: Sequence[Event],
+        *,
+        atomic: bool = False,
+        at: int | None = None,
+        made_here: bool = False,
     ) -> list[Receipt | BelogError]:
         """Append events in order and wait.
 
@@ -253,6 +258,7 @@ class Producer:
             events: At most `BATCH_EVENTS_MAX`.
             atomic: All or none, visible together; on logs with conditional appends only.
             at: Append only if the log's next index is this one; on such logs only.
+            made_here: `new_event` made all of them, so that their digests need no check.
 
         Returns:
             A receipt or an error per event, in order.
@@ -264,8 +270,9 @@ class Producer:
         """
         self._check_open()
         check_batch(events)
-        for event in events:
-            check_digest(event)
+        if not made_here:
+            for event in events:
+                check_digest(event)
         return self._appender.append_batch(events, atomic=atomic, at=at)
 
     # --- looking

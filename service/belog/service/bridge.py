@@ -153,7 +153,8 @@ class AppendQueue:
         A caller who is cancelled does not take his events back: they are appended all the same.
 
         Args:
-            events: At most `BATCH_EVENTS_MAX`; each is judged over those before it.
+            events: Made by `new_event`, at most `BATCH_EVENTS_MAX`; each is judged over those
+                before it.
             atomic: All or none.
             at: Only if the log's next index is this one.
 
@@ -240,11 +241,12 @@ class AppendQueue:
 
     def _outcomes(self, group: Sequence[_Request]) -> Sequence[Results | Exception]:
         first = group[0]
+        append = partial(self._producer.append_batch, made_here=True)
         try:
             if len(group) == 1:
-                return [self._producer.append_batch(first.events, atomic=first.atomic, at=first.at)]
+                return [append(first.events, atomic=first.atomic, at=first.at)]
             events = [event for request in group for event in request.events]
-            results = self._producer.append_batch(events)
+            results = append(events)
         except Exception as error:  # noqa: BLE001 - handed on to the callers who wait
             return [error] * len(group)
         outcomes: list[Results | Exception] = []

@@ -164,6 +164,19 @@ def test_bodies_of_unknown_types_are_read(body: dict[str, str]) -> None:
     assert read.body() == body
 
 
+RECEIPTS = st.builds(
+    Receipt, st.integers(0, 2**63 - 1), INT64, st.binary(min_size=16, max_size=16), st.booleans()
+)
+
+
+@given(RECEIPTS, st.text(st.characters(codec="utf-8"), max_size=9))
+def test_receipts_are_written_as_the_library_does(receipt: Receipt, text: str) -> None:
+    assert json.loads(receipt_to_json(receipt)) == by_library(receipt_to_wire(receipt))
+    results: list[Receipt | BelogError] = [InvalidEvent(text, hint=text), receipt]
+    slow = event_log_pb2.AppendBatchResponse(results=map(result_to_wire, results))
+    assert json.loads(results_to_json(results)) == by_library(slow)
+
+
 def test_results_are_written_as_the_library_does() -> None:
     receipt = Receipt(5, T0, ID, duplicate=True)
     errors = [
@@ -175,13 +188,13 @@ def test_results_are_written_as_the_library_does() -> None:
     ]
     for error in errors:
         assert json.loads(problem_to_json(error)) == by_library(problem_to_wire(error))
-    fast = receipt_to_json(5, T0, ID, duplicate=True)
+    fast = receipt_to_json(receipt)
     assert json.loads(fast) == by_library(receipt_to_wire(receipt))
     slow = event_log_pb2.AppendBatchResponse(
         results=[result_to_wire(receipt), *map(result_to_wire, errors)]
     )
-    results = [("receipt", fast), *(("problem", problem_to_json(error)) for error in errors)]
-    assert json.loads(results_to_json(results)) == by_library(slow)
+    assert json.loads(results_to_json([receipt, *errors])) == by_library(slow)
+    assert results_to_json([]) == b'{"results":[]}'
 
 
 @pytest.mark.parametrize(

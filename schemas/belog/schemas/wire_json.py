@@ -7,7 +7,7 @@ to make of it and what to say.
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, cast
 
 import msgspec
@@ -16,6 +16,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from belog.schemas.envelope import Event, StoredEvent
 from belog.schemas.errors import BelogError, Conflict, Corrupt, InvalidEvent, InvalidInput
 from belog.schemas.payload import decode_payload
+from belog.schemas.receipts import Receipt
 from belog.schemas.wire import (
     EventFields,
     event_from_fields,
@@ -336,19 +337,19 @@ class _Problem(Struct, gc=False):
     last_index: str | UnsetType = UNSET
 
 
-def receipt_to_json(index: int, created_at: int, event_id: bytes, *, duplicate: bool) -> bytes:
+def receipt_to_json(receipt: Receipt) -> bytes:
     """Return the JSON of a `Receipt`."""
-    given = b"true" if duplicate else b"false"
-    digits = event_id.hex().encode()
-    return (b'{"index":"%d","created_at":"%d","event_id":"%b-%b-%b-%b-%b","duplicate":%b}') % (
-        index,
-        created_at,
-        digits[:8],
-        digits[8:12],
-        digits[12:16],
-        digits[16:20],
-        digits[20:],
-        given,
+    return _receipt(receipt).encode()
+
+
+def _receipt(receipt: Receipt) -> str:
+    # Put together here, and encoded once for a batch: half the time of either library.
+    digits = receipt.event_id.hex()
+    duplicate = "true" if receipt.duplicate else "false"
+    return (
+        f'{{"index":"{receipt.index}","created_at":"{receipt.created_at}","event_id":"{digits[:8]}-'
+        f"{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+        f'","duplicate":{duplicate}}}'
     )
 
 
@@ -370,11 +371,12 @@ def problem_to_json(error: BelogError) -> bytes:
     return _ENCODER.encode(fields)
 
 
-def results_to_json(results: Sequence[tuple[str, bytes]]) -> bytes:
-    """Return the JSON of an `AppendBatchResponse`.
-
-    Args:
-        results: `receipt` or `problem`, and the JSON of it.
-    """
-    items = [b'{"%b":%b}' % (name.encode(), data) for name, data in results]
-    return b'{"results":[%b]}' % b",".join(items)
+def results_to_json(results: Iterable[Receipt | BelogError]) -> bytes:
+    """Return the JSON of an `AppendBatchResponse`, with a receipt or a problem for each event."""
+    items = [
+        f'{{"problem":{problem_to_json(result).decode()}}}'
+        if isinstance(result, BelogError)
+        else f'{{"receipt":{_receipt(result)}}}'
+        for result in results
+    ]
+    return f'{{"results":[{",".join(items)}]}}'.encode()

@@ -4,20 +4,16 @@ from collections import OrderedDict
 from typing import Any, Final
 from uuid import UUID
 
-from msgspec import Raw
-
 from belog.producers.ids import random_uuid
 from belog.schemas.envelope import Event, StoredEvent
 from belog.schemas.errors import BelogError, Gone, InvalidInput, LimitExceeded, NotFound
 from belog.schemas.filters import ALL, EventFilter, Matcher
-from belog.schemas.wire import EventFields
 from belog.schemas.wire_json import (
     AppendBody,
     append_body,
     event_from_json,
     event_to_json,
     page_to_json,
-    problem_to_json,
     receipt_to_json,
     results_to_json,
 )
@@ -203,11 +199,13 @@ async def append_events(call: Call) -> Answer:
         )
     now_us = call.instance.queries.clock()
     if not asked.is_batch:
-        event = _event(asked.events[0], now_us, call.grant.actor)
+        event = event_from_json(
+            asked.events[0], event_id=random_uuid, occurred_at=now_us, actor=call.grant.actor
+        )
         (result,) = await call.instance.append(call.grant, [event])
         if isinstance(result, BelogError):
             return problem(result)
-        return Answer(_receipt(result), result.index + 1)
+        return Answer(receipt_to_json(result), result.index + 1)
     return await _append_batch(call, asked, now_us)
 
 
@@ -220,18 +218,12 @@ async def _append_batch(call: Call, asked: AppendBody, now_us: int) -> Answer:
     results: list[Receipt | BelogError] = []
     if good:
         results = await call.instance.append(call.grant, good, atomic=asked.atomic, at=asked.at)
-    done = iter(results)
-    items: list[tuple[str, bytes]] = []
-    last = -1
-    for event in read:
-        result = next(done) if isinstance(event, Event) else event
-        if isinstance(result, BelogError):
-            items.append(("problem", problem_to_json(result)))
-        else:
-            last = max(last, result.index)
-            items.append(("receipt", _receipt(result)))
-    as_of = last + 1 if last >= 0 else call.instance.feed.end
-    return Answer(results_to_json(items), as_of)
+    if len(good) < len(read):
+        done = iter(results)
+        results = [next(done) if isinstance(event, Event) else event for event in read]
+    indices = [result.index for result in results if isinstance(result, Receipt)]
+    as_of = max(indices) + 1 if indices else call.instance.feed.end
+    return Answer(results_to_json(results), as_of)
 
 
 def _events(asked: AppendBody, now_us: int, actor: str) -> list[Event | BelogError]:
@@ -243,19 +235,11 @@ def _events(asked: AppendBody, now_us: int, actor: str) -> list[Event | BelogErr
     read: list[Event | BelogError] = []
     for data in asked.events:
         try:
-            read.append(_event(data, now_us, actor))
+            read.append(
+                event_from_json(data, event_id=random_uuid, occurred_at=now_us, actor=actor)
+            )
         except BelogError as error:
             if asked.atomic or asked.at is not None:
                 raise
             read.append(error)
     return read
-
-
-def _event(data: EventFields | Raw | bytes, now_us: int, actor: str) -> Event:
-    return event_from_json(data, event_id=random_uuid, occurred_at=now_us, actor=actor)
-
-
-def _receipt(result: Receipt) -> bytes:
-    return receipt_to_json(
-        result.index, result.created_at, result.event_id, duplicate=result.duplicate
-    )

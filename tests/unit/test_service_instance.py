@@ -4,7 +4,7 @@ import asyncio
 import random
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -344,6 +344,29 @@ def test_a_start_goes_on_from_the_snapshot_that_was_taken_on_the_way(tmp_path: P
             assert (end.next_idx, end.root) == (102, root)
             row = instance.queries.tables.get(PartitionRow, "data://x/99").value
             assert row is not None
+
+    run(test)
+
+
+def test_the_end_is_that_of_the_log_also_where_the_tables_are_behind(tmp_path: Path) -> None:
+    async def test() -> None:
+        uri = f"sqlite:///{tmp_path / 'log.db'}"
+        async with opened(tmp_path) as instance:
+            await instance.append(GRANT, [asked(n) for n in range(5)])
+            assert await instance.calls.run(instance.end) == instance.log.end()
+            with ExitStack() as stack:
+                log = stack.enter_context(open_log(uri))
+                log.initialize()
+                other = stack.enter_context(Producer(log, actor="other"))
+                other.append_event(asked(5))
+                assert await instance.calls.run(instance.end) == log.end()
+                # The feed hands its page to this loop, which stands still: they read no further.
+                index = other.append_event(asked(6)).index
+                assert instance.queries.tables.wait_for(index, 10)
+                index = other.append_event(asked(7)).index
+                end = instance.end()
+                assert instance.queries.tables.status().applied == index
+                assert (end, end.next_idx) == (log.end(), index + 1)
 
     run(test)
 

@@ -34,8 +34,8 @@ from belog.processors.tables import (
 )
 from belog.schemas.envelope import StoredEvent
 from belog.schemas.errors import Closed, LogReplaced, LogTruncated
-from belog.schemas.fold import Record
-from belog.storage.interface import SCAN_RECORDS_MAX, EventLog, EventPage
+from belog.schemas.fold import Fold, Record
+from belog.storage.interface import SCAN_RECORDS_MAX, EventLog, EventPage, LogEnd
 
 __all__ = ["MemoryTables"]
 
@@ -306,6 +306,30 @@ class MemoryTables(TableReader):
                 schema_version=TABLE_SCHEMA_VERSION,
                 created_at=self._fold.fold.created_at,
             )
+
+    @property
+    def keeps_root(self) -> bool:
+        """Whether they keep the Merkle root of what was applied."""
+        return self._fold.fold.keeps_root
+
+    def end(self) -> LogEnd | None:
+        """Return how far the log was applied, with its Merkle root there.
+
+        Returns:
+            None where they keep no root, or nothing was applied.
+        """
+        with self._changed:
+            self._check_open()
+            fold = self._fold.fold
+            if not fold.keeps_root or fold.log_id is None:
+                return None
+            return LogEnd(fold.next_idx, fold.merkle.root(), fold.log_id)
+
+    def fold(self) -> Fold:
+        """Return a fold at the same place that goes on by itself; takes milliseconds."""
+        with self._changed:
+            self._check_open()
+            return self._fold.fold.copy()
 
     def get_many(self, kind: type[R], row_ids: Sequence[str]) -> Answer[tuple[R | None, ...]]:
         """See `TableReader.get_many`."""

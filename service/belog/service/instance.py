@@ -24,11 +24,10 @@ from belog.query import QueryEngine, Refusals, Repositories
 from belog.schemas.envelope import Event
 from belog.schemas.errors import BelogError, Gone, NotFound, ReplicaRefused, Unavailable
 from belog.schemas.filters import Terms
-from belog.schemas.fold import Fold
 from belog.service.access import Grant
 from belog.service.bridge import AppendQueue, Calls
 from belog.service.feed import Feed
-from belog.service.following import Following
+from belog.service.following import Following, judging_fold
 from belog.service.observer import AppendTiming, Observer, component_of
 from belog.service.opening import attach_snapshots, await_tables, for_many
 from belog.service.snapshots import folder_of, snapshot_taken
@@ -36,7 +35,7 @@ from belog.service.upstreams import Upstreams
 from belog.storage import EventLog, LogIdentity, open_log
 from belog.storage.interface import LogEnd, Receipt
 from belog.storage.opening import open_existing
-from belog.storage.snapshots import SNAPSHOTS_KEPT, SnapshotStore, restore_fold
+from belog.storage.snapshots import SNAPSHOTS_KEPT, SnapshotStore
 
 __all__ = [
     "ACTOR",
@@ -231,7 +230,7 @@ class Instance:
             tables = stack.enter_context(self._open_tables(store))
             self.producer = None
             if not self.identity.is_replica:
-                fold = self._start_fold(store)
+                fold = judging_fold(self.log, self.identity, self._embedded, store)
                 own = None if self._following is None else self._following.own.put
                 self.producer = stack.enter_context(
                     Producer(self.log, actor=ACTOR, fold=fold, on_confirmed=own)
@@ -245,13 +244,6 @@ class Instance:
                 self.end().next_idx if self._embedded is None else tables.status().applied
             )
             return stack.pop_all()
-
-    def _start_fold(self, store: SnapshotStore | None) -> Fold:
-        if self._embedded is not None and self._embedded.fold.keeps_root:
-            # Else the log, or its snapshot, would be read for the tables and again for this.
-            return self._embedded.fold.copy()
-        found = None if store is None else restore_fold(self.log, self.identity, store)
-        return Fold() if found is None else found[1]
 
     def _open_tables(self, store: SnapshotStore | None) -> TableReader:
         self._embedded: TableFold | None = None
@@ -333,7 +325,11 @@ class Instance:
 
     def end(self) -> LogEnd:
         """Return where the log ends, with its Merkle root; blocks."""
-        return self.log.end() if self.producer is None else self.producer.end()
+        if self.producer is None:
+            return self.log.end()
+        if self._following is not None and self._following.keeps_root:
+            return self._following.end(self.producer.refresh())
+        return self.producer.end()
 
     async def append(
         self,

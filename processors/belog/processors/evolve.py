@@ -121,17 +121,11 @@ def _job_run(
     view: RowView, event: Event, body: Body, after: SubjectState, at: int
 ) -> tuple[Row, ...]:
     before = view.job_runs.get(event.subject_id)
-    row = before or JobRunRow(event.subject_id, after.state, after.index, at, after.index, 0)
-    row = replace(
-        row,
-        state=after.state,
-        index=after.index,
-        updated_at=at,
-        version=row.version + 1,
-        message=text(body, "message"),
-    )
     name = event.event_type
-    if name == "v1.job.running":
+    if name == "v1.job.scheduled":
+        row = _planned_run(before, event, body, after, at)
+    elif name == "v1.job.running":
+        row = _moved_run(before, event, body, after, at)
         row = replace(
             row,
             started_at=row.started_at or at,
@@ -139,30 +133,50 @@ def _job_run(
             heartbeats=row.heartbeats + (row.started_at is not None),
             worker=text(body, "worker") or row.worker,
         )
-    elif name == "v1.job.scheduled":
-        row = _planned(row, body)
     else:
-        if name == "v1.job.skipped":
+        if name != "v1.job.skipped":
+            row = _moved_run(before, event, body, after, at)
+        else:
             # Skipped after it was scheduled, it may name no more than the reason.
-            row = _planned(row, body) if before is None else row
+            moved = _planned_run if before is None else _moved_run
+            row = moved(before, event, body, after, at)
             row = replace(row, available_from_build=text(body, "available_from_build"))
         row = replace(
             row, ended_at=at, reason=text(body, "reason"), exit_code=count(body, "exit_code")
         )
     task = _task(view, row, before)
+    rows = (row,) if task is None else (row, task)
     build = None
     if before is None and row.build_id is not None:
         build = view.builds.get(row.build_id)
-    if build is not None:
-        counts = replace(build.counts, job_runs=build.counts.job_runs + 1)
-        build = replace(build, version=build.version + 1, counts=counts)
-    return tuple(changed for changed in (row, task, build) if changed is not None)
+    if build is None:
+        return rows
+    counts = replace(build.counts, job_runs=build.counts.job_runs + 1)
+    return (*rows, replace(build, version=build.version + 1, counts=counts))
 
 
-def _planned(row: JobRunRow, body: Body) -> JobRunRow:
+def _moved_run(
+    before: JobRunRow | None, event: Event, body: Body, after: SubjectState, at: int
+) -> JobRunRow:
+    index, message = after.index, text(body, "message")
+    if before is None:
+        return JobRunRow(event.subject_id, after.state, index, at, index, 1, message=message)
+    return replace(
+        before,
+        state=after.state,
+        index=index,
+        updated_at=at,
+        version=before.version + 1,
+        message=message,
+    )
+
+
+def _planned_run(
+    before: JobRunRow | None, event: Event, body: Body, after: SubjectState, at: int
+) -> JobRunRow:
     attempt = count(body, "attempt")
     return replace(
-        row,
+        _moved_run(before, event, body, after, at),
         build_id=text(body, "build_request_id"),
         task_id=text(body, "task_id"),
         job_label=text(body, "job_label"),
@@ -174,26 +188,43 @@ def _planned(row: JobRunRow, body: Body) -> JobRunRow:
 
 def _task(view: RowView, run: JobRunRow, before: JobRunRow | None) -> TaskRow | None:
     """Return the task of a job run, unless a newer run speaks for it."""
-    if run.build_id is None or run.task_id is None:
+    build_id, task_id = run.build_id, run.task_id
+    if build_id is None or task_id is None:
         return None
-    task = view.tasks.get(task_key(run.build_id, run.task_id))
-    if task is None:
-        task = TaskRow(
-            run.build_id, run.task_id, run.state, run.index, run.updated_at, run.index, 0
-        )
-    elif before is not None and task.runs[-1:] != (run.job_run_id,):
-        return None
-    task = replace(
-        task, state=run.state, index=run.index, updated_at=run.updated_at, version=task.version + 1
-    )
+    state, index, at = run.state, run.index, run.updated_at
+    task = view.tasks.get(task_key(build_id, task_id))
     if before is not None:
-        return task
+        if task is None:
+            return TaskRow(build_id, task_id, state, index, at, index, 1)
+        if task.runs[-1:] != (run.job_run_id,):
+            return None
+        return replace(task, state=state, index=index, updated_at=at, version=task.version + 1)
+    runs = (run.job_run_id,)
+    if task is None:
+        return TaskRow(
+            build_id,
+            task_id,
+            state,
+            index,
+            at,
+            index,
+            1,
+            job_label=run.job_label,
+            outputs=run.outputs,
+            inputs=run.inputs,
+            runs=runs,
+            run_count=1,
+        )
     return replace(
         task,
+        state=state,
+        index=index,
+        updated_at=at,
+        version=task.version + 1,
         job_label=run.job_label or task.job_label,
         outputs=run.outputs or task.outputs,
         inputs=run.inputs or task.inputs,
-        runs=(*task.runs, run.job_run_id)[-TASK_RUNS_MAX:],
+        runs=(*task.runs, *runs)[-TASK_RUNS_MAX:],
         run_count=task.run_count + 1,
     )
 

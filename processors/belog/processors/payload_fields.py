@@ -34,7 +34,7 @@ def texts(body: Body, name: str) -> tuple[str, ...]:
     value = body.get(name)
     if type(value) is not list:
         return ()
-    return tuple(item for item in value if type(item) is str and item)
+    return tuple([item for item in value if type(item) is str and item])
 
 
 def count(body: Body, name: str) -> int | None:

@@ -122,7 +122,7 @@ def _texts(value: JsonValue) -> tuple[str, ...]:
     if type(value) is str:
         return (value,)
     if type(value) is list:
-        return tuple(item for item in value if type(item) is str)
+        return tuple([item for item in value if type(item) is str])
     return ()
 
 

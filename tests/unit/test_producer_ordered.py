@@ -328,6 +328,25 @@ def test_an_event_twice_in_a_batch_has_one_outcome(log: HandLog, producer: Produ
     assert [(a.index, a.duplicate) for a in answers] == [(1, False), (2, False), (1, True)]  # type: ignore[attr-defined]
 
 
+def test_what_was_not_sent_counts_for_nothing(log: HandLog, producer: Producer) -> None:
+    log.room = 2
+    events = [
+        requested(1),
+        requested(2, "q"),
+        scheduled(3),
+        event("v1.partition.building", "r", n=4),
+    ]
+    thread, answers = batch_of(producer, events)
+    eventually(lambda: len(log.sent) == 2, "two were sent")
+    log.append(requested(9, "r", build="faster"))
+    log.room = 100
+    log.land(2)
+    eventually(lambda: bool(answers) or bool(log.sent), "the rest was sent or refused")
+    log.land(len(log.sent))
+    thread.join(10)
+    assert kinds(answers)[:3] == ["IllegalTransition", "Receipt", "NotOwner"]
+
+
 def test_a_batch_waits_for_room(log: HandLog, producer: Producer) -> None:
     log.room = 2
     thread, answers = batch_of(producer, [requested(n, str(n)) for n in range(5)])

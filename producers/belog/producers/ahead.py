@@ -4,10 +4,12 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from belog.producers.flight import Flight
+from belog.producers.ids import AttemptKeys
 from belog.producers.judging import verdict_on
 from belog.producers.pending import Pending
-from belog.schemas.envelope import Event
-from belog.schemas.fold import Confirmed, Fold, Overlay, Record, Verdict
+from belog.schemas.envelope import Event, encode_event
+from belog.schemas.errors import InvalidEvent
+from belog.schemas.fold import Accepted, Confirmed, Fold, Overlay, Record, Verdict
 from belog.storage.interface import Receipt, SendReport
 
 __all__ = ["Ahead"]
@@ -57,6 +59,27 @@ class Ahead:
         self._overlay.add(event, flight.after)
         self.flights.append(flight)
         self._by_id[event.event_id] = flight
+
+    def add_run(self, events: Sequence[Event], keys: AttemptKeys) -> list[Flight]:
+        """Let events be in flight, each judged over those before it, up to one that cannot be.
+
+        What stops it is met again by who judges that event alone: one that is not accepted, one
+        about the log itself, one that can be in no log.
+        """
+        position = self.next_position
+        flights: list[Flight] = []
+        try:
+            for event in events:
+                verdict = self.verdict(event, position)
+                if not isinstance(verdict, Accepted) or event.subject_kind == "system":
+                    break
+                flight = Flight(event, encode_event(event), keys.next(), verdict.after)
+                self.add(flight)
+                flights.append(flight)
+                position += 1
+        except InvalidEvent:
+            pass
+        return flights
 
     def confirm(self, flight: Flight, report: SendReport) -> Receipt:
         """Take in the first in flight, which landed where it was expected to."""
@@ -110,6 +133,15 @@ class Ahead:
         else:
             self.flights.remove(flight)
         self._by_id.pop(flight.event.event_id, None)
+
+    def withdraw(self, flights: Sequence[Flight]) -> None:
+        """Let the last ones added be no longer in flight: they were not sent."""
+        for flight in reversed(flights):
+            self.flights.pop()
+            del self._by_id[flight.event.event_id]
+        self._overlay.clear()
+        for flight in self.flights:
+            self._overlay.add(flight.event, flight.after)
 
     def forget(self) -> list[Flight]:
         """Let nothing be in flight; return what was."""

@@ -47,7 +47,7 @@ class Run:
     """Flights of a `Series`: told of together, or one by one as those that were sent alone.
 
     Attributes:
-        flights: In the order of their records.
+        flights: In the order of their records, before the first of them is sent.
     """
 
     def __init__(

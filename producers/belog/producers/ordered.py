@@ -177,36 +177,31 @@ class OrderedAppender:
         return [s if isinstance(s, BelogError) else s.outcome() for s in sent]
 
     def _submit_run(self, events: Sequence[Event], start: int) -> list[Flight]:
-        """Send events from a place of a batch on, together, as long as each can be sent at once.
-
-        What stops it (a refusal, no room) is met again by `submit` of that event.
-        """
+        """Send events from a place of a batch on, together, as long as each can be sent at once."""
         ahead = self._ahead
         with self._lock:
             if self._adrift or self._closed:
                 return []
             run = Run(self.on_report, self._on_landed)
-            position = ahead.next_position
-            series = self._log.series(position, run)
             room = self._in_flight_max - len(ahead.flights)
             try:
-                for event in events[start : start + room]:
-                    verdict = ahead.verdict(event, position)
-                    if not isinstance(verdict, Accepted) or event.subject_kind == "system":
-                        break
-                    flight = Flight(event, encode_event(event), self._keys.next(), verdict.after)
-                    # Its report may come before the call returns; who takes it waits for the lock.
-                    run.flights.append(flight)
-                    series.send(flight.key, flight.value)
-                    ahead.add(flight)
-                    position += 1
+                series = self._log.series(ahead.next_position, run)
             except BelogError:
-                pass  # which `submit` raises again
+                return []  # `submit` raises it again
+            flights = run.flights = ahead.add_run(events[start : start + room], self._keys)
+            try:
+                # In a row once all are judged: the client sends what it has as soon as it can.
+                for flight in flights:
+                    series.send(flight.key, flight.value)
+            except BelogError:
+                pass  # as above
             finally:
-                del run.flights[series.sent :]
+                if series.sent < len(flights):
+                    ahead.withdraw(flights[series.sent :])
+                    del flights[series.sent :]
                 self._unreported += series.sent
                 series.end()
-        return run.flights
+        return flights
 
     def refresh(self) -> Fold:
         """Read on to the log's end; return the fold, to be looked at only."""

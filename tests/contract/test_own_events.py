@@ -2,7 +2,7 @@
 
 import random
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -46,11 +46,11 @@ def test_own_and_foreign_events_make_the_tables_that_a_reader_makes(
     followed: list[StoredEvent] = []
     confirmed = 0
 
-    def put(what: Confirmed) -> None:
+    def put(what: Sequence[Confirmed]) -> None:
         nonlocal confirmed
-        confirmed += 1
-        if chosen.random() < 0.9:  # else it was pushed out before it was taken
-            own.put(what)
+        confirmed += len(what)
+        # Else it was pushed out before it was taken.
+        own.put([each for each in what if chosen.random() < 0.9])
 
     log, other = place.open(), place.open()
     with (
@@ -89,8 +89,7 @@ def positions(events: list[Confirmed]) -> list[int]:
 
 def test_only_events_in_a_row_are_taken() -> None:
     own = OwnEvents()
-    for position in (3, 4, 5, 7, 8):
-        own.put(confirmed_at(position))
+    own.put([confirmed_at(position) for position in (3, 4, 5, 7, 8)])
     assert positions(own.take(2, 10)) == []
     assert positions(own.take(3, 2)) == [3, 4]
     assert positions(own.take(5, 10)) == [5]
@@ -101,8 +100,7 @@ def test_only_events_in_a_row_are_taken() -> None:
 
 def test_the_oldest_are_forgotten() -> None:
     own = OwnEvents()
-    for position in range(OWN_EVENTS_MAX + 5):
-        own.put(confirmed_at(position))
+    own.put([confirmed_at(position) for position in range(OWN_EVENTS_MAX + 5)])
     assert positions(own.take(0, 10)) == []
     assert positions(own.take(5, 3)) == [5, 6, 7]
 
@@ -113,6 +111,6 @@ def test_who_waits_is_woken() -> None:
     thread = threading.Thread(target=lambda: woken.append(own.wait(4, 30)))
     thread.start()
     for position in range(3, 5):
-        own.put(confirmed_at(position))
+        own.put([confirmed_at(position)])
     thread.join(30)
     assert woken == [True]

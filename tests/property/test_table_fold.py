@@ -48,7 +48,7 @@ def test_a_writers_own_events_move_the_rows_as_their_records_do(seed: int) -> No
                 outcome.event,
                 outcome.verdict.after,
             )
-            own.put(confirmed)
+            own.put([confirmed])
             taken += 1
             rows = [(c.after.row_id, c.before, c.after) for c in by_record.apply([record]).rows]
             assert by_event.take([confirmed], []) == rows

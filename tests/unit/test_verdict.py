@@ -12,7 +12,16 @@ from belog.schemas.errors import (
     NewerFormat,
     NotOwner,
 )
-from belog.schemas.fold import Accepted, Duplicate, Fold, Outcome, Void, conflict_of, judge
+from belog.schemas.fold import (
+    Accepted,
+    Confirmed,
+    Duplicate,
+    Fold,
+    Outcome,
+    Void,
+    conflict_of,
+    judge,
+)
 from belog.schemas.lifecycle import SubjectKind
 from belog.schemas.limits import DUPLICATE_SUBJECT_EVENTS, DUPLICATE_WINDOW_EVENTS, REF_BYTES_MAX
 from belog.schemas.payload import digest
@@ -435,15 +444,25 @@ def test_origins_event_is_judged_in_the_replica_too() -> None:
 
 
 def test_confirm_is_apply() -> None:
-    applied, confirmed = opened(), opened()
-    requested = event("v1.partition.requested", n=1)
-    verdict = judge(confirmed, requested, requested.body(), 1)
-    assert isinstance(verdict, Accepted)
-    seen = confirmed.confirm(requested, verdict.after, encode_event(requested), T0 - 5)
-    assert put(applied, requested, created_at=T0 - 5).created_at == seen
+    applied, confirmed, judging = opened(), opened(), opened()
+    run: list[Confirmed] = []
+    seen: list[int] = []
+    for n, created_at in ((1, T0 - 5), (2, T0 + 9), (3, T0 + 2)):
+        requested = event("v1.partition.requested", f"r{n}", {"build_request_id": "b"}, n=n)
+        verdict = judge(judging, requested, requested.body(), n)
+        assert isinstance(verdict, Accepted)
+        value = encode_event(requested)
+        run.append(Confirmed(n, created_at, value, requested, verdict.after))
+        put(judging, requested, created_at=created_at)
+        seen.append(put(applied, requested, created_at=created_at).created_at)
+    assert confirmed.confirm([]) == []
+    assert confirmed.confirm(run[:1]) + confirmed.confirm(run[1:]) == seen
     assert state_of(confirmed) == state_of(applied)
-    with pytest.raises(ValueError, match="does not follow"):
-        confirmed.confirm(requested, verdict.after, encode_event(requested), T0)
+    assert confirmed.merkle.root() == applied.merkle.root()
+    for wrong in (run[:1], run[2:]):
+        with pytest.raises(ValueError, match="does not follow"):
+            confirmed.confirm(wrong)
+    assert state_of(confirmed) == state_of(applied)
 
 
 def test_log_ids_are_uuids() -> None:

@@ -181,7 +181,10 @@ class MemoryTables(TableReader):
                 with self._changed:
                     self._check_open()
                     self._take_in(self._fold.take(confirmed, events))
-                return EventPage(tuple(events), self._fold.fold.next_idx, len(confirmed) == limit)
+                # Not whether the page is full: what stands in the log behind it may be confirmed in
+                # a moment, and would be read and judged until then.
+                has_more = own.has(self._fold.fold.next_position)
+                return EventPage(tuple(events), self._fold.fold.next_idx, has_more)
             records = log.scan(position, limit)
             if records:
                 self.apply(records, events)

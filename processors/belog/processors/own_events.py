@@ -2,6 +2,7 @@
 
 import threading
 from collections import deque
+from collections.abc import Sequence
 from typing import Final
 
 from belog.schemas.fold import Confirmed
@@ -25,10 +26,10 @@ class OwnEvents:
         self._changed = threading.Condition()
         self._is_awaited = False
 
-    def put(self, confirmed: Confirmed) -> None:
-        """Keep an event that is in the log now; in the order of their positions."""
-        self._events.append(confirmed)
-        # Looked at after the append: who begins to wait meanwhile finds the event.
+    def put(self, confirmed: Sequence[Confirmed]) -> None:
+        """Keep events that are in the log now; in the order of their positions."""
+        self._events.extend(confirmed)
+        # Looked at after they are in: who begins to wait meanwhile finds them.
         if self._is_awaited:
             with self._changed:
                 self._changed.notify_all()
@@ -60,16 +61,17 @@ class OwnEvents:
 
     def wait(self, position: int, timeout_s: float) -> bool:
         """Wait until an event at or after a position is here; return whether it is."""
-        if self._has(position):
+        if self.has(position):
             return True
         with self._changed:
             self._is_awaited = True
             try:
-                return self._changed.wait_for(lambda: self._has(position), timeout_s)
+                return self._changed.wait_for(lambda: self.has(position), timeout_s)
             finally:
                 self._is_awaited = False
 
-    def _has(self, position: int) -> bool:
+    def has(self, position: int) -> bool:
+        """Return whether an event at or after a position is here."""
         try:
             return self._events[-1].position >= position
         except IndexError:

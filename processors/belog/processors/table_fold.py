@@ -256,13 +256,11 @@ class TableFold:
         Returns:
             Each row that changed, once, ordered by the index after.
         """
-        fold = self.fold
+        position = self.fold.next_position
+        run = [each for each in confirmed if each.position >= position]
         places = {kind: (table, dict[str, Row | None]()) for kind, table in self._by_type.items()}
-        for each in confirmed:
-            if each.position < fold.next_position:
-                continue
+        for each, created_at in zip(run, self.fold.confirm(run), strict=True):
             event, after = each.event, each.after
-            created_at = fold.confirm(event, after, each.value, each.created_at)
             accepted.append(StoredEvent(after.index, created_at, event))
             for row in rows_after(self, event, after, created_at):
                 table, first = places[type(row)]

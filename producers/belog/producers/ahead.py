@@ -1,7 +1,7 @@
 """A fold with the events that are on their way into the log over it. No I/O."""
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from belog.producers.flight import Flight
 from belog.producers.ids import AttemptKeys
@@ -9,7 +9,7 @@ from belog.producers.judging import verdict_on
 from belog.producers.pending import Pending
 from belog.schemas.envelope import Event, encode_event
 from belog.schemas.errors import InvalidEvent
-from belog.schemas.fold import Accepted, Confirmed, Fold, Overlay, Record, Verdict
+from belog.schemas.fold import Accepted, Confirmed, Fold, OnConfirmed, Overlay, Record, Verdict
 from belog.storage.interface import Receipt, SendReport
 
 __all__ = ["Ahead"]
@@ -27,7 +27,7 @@ class Ahead:
 
     __slots__ = ("_by_id", "_on_confirmed", "_overlay", "flights", "fold")
 
-    def __init__(self, fold: Fold, on_confirmed: Callable[[Confirmed], object] | None) -> None:
+    def __init__(self, fold: Fold, on_confirmed: OnConfirmed | None) -> None:
         """Start with nothing in flight.
 
         Args:
@@ -87,12 +87,12 @@ class Ahead:
         if event.subject_kind == "system":
             record = Record(report.position, report.created_at, flight.value)
             self.fold.apply(record)
-            created_at = self.fold.created_at
+            receipt = Receipt(report.position, self.fold.created_at, event.event_id)
         else:
-            created_at = self._take_in(flight, report.created_at)
+            (receipt,) = self._take_in([flight], [report.created_at])
         self._overlay.discard(event, flight.after.index)
         self.remove(flight)
-        return Receipt(report.position, created_at, event.event_id)
+        return receipt
 
     def is_next(self, flights: Sequence[Flight]) -> bool:
         """Whether these are the first in flight; they were added one after the other."""
@@ -105,10 +105,7 @@ class Ahead:
             flights: None of them about the log itself.
             times: Their ingest times.
         """
-        receipts: list[Receipt] = []
-        for flight, created_at in zip(flights, times, strict=True):
-            readable_at = self._take_in(flight, created_at)
-            receipts.append(Receipt(flight.after.index, readable_at, flight.event.event_id))
+        receipts = self._take_in(flights, times)
         if len(flights) == len(self.flights):
             self.flights.clear()
             self._by_id.clear()
@@ -119,12 +116,18 @@ class Ahead:
                 self.remove(flight)
         Pending.decide_all(flights, receipts)
 
-    def _take_in(self, flight: Flight, created_at: int) -> int:
-        event, after, value = flight.event, flight.after, flight.value
-        readable_at = self.fold.confirm(event, after, value, created_at)
+    def _take_in(self, flights: Sequence[Flight], times: Sequence[int]) -> list[Receipt]:
+        confirmed = [
+            Confirmed(flight.after.index, created_at, flight.value, flight.event, flight.after)
+            for flight, created_at in zip(flights, times, strict=True)
+        ]
+        readable_at = self.fold.confirm(confirmed)
         if self._on_confirmed is not None:
-            self._on_confirmed(Confirmed(after.index, created_at, value, event, after))
-        return readable_at
+            self._on_confirmed(confirmed)
+        return [
+            Receipt(each.position, created_at, each.event.event_id)
+            for each, created_at in zip(confirmed, readable_at, strict=True)
+        ]
 
     def remove(self, flight: Flight) -> None:
         """Let an event be no longer in flight; what was judged over it stays as it is."""

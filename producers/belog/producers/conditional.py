@@ -8,7 +8,7 @@ alone pays nothing for it.
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -33,6 +33,7 @@ from belog.schemas.fold import (
     Confirmed,
     Duplicate,
     Fold,
+    OnConfirmed,
     Overlay,
     SubjectState,
     Void,
@@ -61,7 +62,7 @@ class ConditionalAppender:
         *,
         in_flight_max: int,
         wait_s: float,
-        on_confirmed: Callable[[Confirmed], object] | None = None,
+        on_confirmed: OnConfirmed | None = None,
     ) -> None:
         """Write to `log`, judging over `fold`, which this object owns from now on."""
         self._log = log
@@ -313,14 +314,16 @@ class ConditionalAppender:
         """Take own events without reading them back, where nobody wrote in between."""
         fold, told = self._fold, self._on_confirmed
         is_wanted = fold.keeps_root or told is not None
-        for item, receipt in zip(chosen, receipts, strict=True):
+        confirmed: list[Confirmed] = []
+        for n, (item, receipt) in enumerate(zip(chosen, receipts, strict=True), fold.next_idx):
             event, after = item.event, item.after
-            if receipt.index != fold.next_idx or event.subject_kind == "system":
-                return
+            if receipt.index != n or event.subject_kind == "system":
+                break
             value = encode_event(event) if is_wanted else b""
-            fold.confirm(event, after, value, receipt.created_at)
-            if told is not None:
-                told(Confirmed(receipt.index, receipt.created_at, value, event, after))
+            confirmed.append(Confirmed(n, receipt.created_at, value, event, after))
+        fold.confirm(confirmed)
+        if told is not None and confirmed:
+            told(confirmed)
 
 
 class _Chosen(Struct, frozen=True, gc=False):

@@ -37,9 +37,9 @@ from belog.schemas.errors import (
 )
 from belog.schemas.fold import (
     Accepted,
-    Confirmed,
     Duplicate,
     Fold,
+    OnConfirmed,
     Outcome,
     SubjectState,
     Void,
@@ -77,7 +77,7 @@ class OrderedAppender:
         *,
         in_flight_max: int,
         wait_s: float,
-        on_confirmed: Callable[[Confirmed], object] | None = None,
+        on_confirmed: OnConfirmed | None = None,
     ) -> None:
         """Write to `log`, judging over `fold`, which this object owns from now on."""
         self._log = log

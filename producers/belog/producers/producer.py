@@ -16,7 +16,7 @@ from belog.producers.pending import Pending
 from belog.schemas.envelope import Event
 from belog.schemas.errors import BelogError, Closed, LogReplaced, LogTruncated, Unsupported
 from belog.schemas.events import Payload, new_event
-from belog.schemas.fold import Confirmed, Fold, SubjectState
+from belog.schemas.fold import Fold, OnConfirmed, SubjectState
 from belog.schemas.lifecycle import Lifecycle, SubjectKind
 from belog.schemas.payload import JsonValue
 from belog.storage.creation import refuse_replica_append
@@ -95,7 +95,7 @@ class Producer:
         clock: Callable[[], int] = _now_us,
         in_flight_max: int = IN_FLIGHT_EVENTS_MAX,
         wait_s: float = BACK_PRESSURE_WAIT_S,
-        on_confirmed: Callable[[Confirmed], object] | None = None,
+        on_confirmed: OnConfirmed | None = None,
     ) -> None:
         """Catch up with an initialized log.
 
@@ -107,8 +107,8 @@ class Producer:
             clock: Gives `occurred_at`, microseconds since the epoch, UTC.
             in_flight_max: Events submitted and not yet decided; more wait.
             wait_s: Longest such wait, seconds.
-            on_confirmed: Told of own events that landed where they were expected to, in the order
-                of their indices; of others not, and of `system` events never. Called in the
+            on_confirmed: Told of own events that landed where they were expected to, some at a
+                time; of others not, and of `system` events never. Called in the
                 middle of the work, so it must be quick, must not raise, and not call back.
 
         Raises:

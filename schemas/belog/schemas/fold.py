@@ -11,7 +11,7 @@ goes on as if it had never stopped.
 """
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, cast
 from uuid import UUID
 
@@ -50,6 +50,7 @@ __all__ = [
     "Confirmed",
     "Duplicate",
     "Fold",
+    "OnConfirmed",
     "Outcome",
     "Overlay",
     "Record",
@@ -87,6 +88,10 @@ class Confirmed(Struct, frozen=True, gc=False):
     event: Event
     after: SubjectState
     """Of its subject."""
+
+
+OnConfirmed = Callable[[Sequence[Confirmed]], object]
+"""Told of a writer's own events, some at a time, in the order of their positions."""
 
 
 class Outcome(Struct, frozen=True, gc=False):
@@ -254,38 +259,47 @@ class Fold:
         # Of accepted events only: a void record may vanish, and nothing may depend on it.
         self.created_at = created_at
 
-    def confirm(self, event: Event, after: SubjectState, value: bytes, created_at: int) -> int:
-        """Take a writer's own event, judged `Accepted` over this fold, that landed where expected.
+    def confirm(self, run: Sequence[Confirmed]) -> list[int]:
+        """Take a writer's own events, judged `Accepted` over this fold, that landed as expected.
 
-        The same as `apply` of its record, without decoding and judging it again. Not for `system`
-        events, which may change what governs.
+        The same as `apply` of their records, without decoding and judging them again. Not for
+        `system` events, which may change what governs.
 
         Args:
-            event: The event; `after.index` is `next_idx`.
-            after: The state that its verdict gave.
-            value: The record value.
-            created_at: Ingest time as the backend gives it.
+            run: In order; the first one's index is `next_idx`.
 
         Returns:
-            The ingest time as readers see it.
-        """
-        if after.index != self.next_position or event.subject_kind == "system":
-            msg = f"event at {after.index} does not follow {self.next_position}"
-            raise ValueError(msg)
-        created_at = max(created_at, self.created_at)
-        self._take(event, after, value, created_at)
-        self.next_position = self.next_idx = after.index + 1
-        return created_at
+            Their ingest times as readers see them.
 
-    def take(self, confirmed: Confirmed) -> Outcome:
-        """Take the next record as `apply` does, where the fold of its writer had judged it.
-
-        Over the same records before it the verdict is the same, so it is not made again.
+        Raises:
+            ValueError: One does not follow the one before, or is of the log itself; nothing was
+                taken.
         """
-        event, after = confirmed.event, confirmed.after
-        created_at = self.confirm(event, after, confirmed.value, confirmed.created_at)
-        position = confirmed.position
-        return Outcome(position, position, created_at, Accepted(after), event, None)
+        at = self.next_position
+        for n, each in enumerate(run, at):
+            if each.after.index != n or each.event.subject_kind == "system":
+                msg = f"event at {each.after.index} does not follow {n}"
+                raise ValueError(msg)
+        if not run:
+            return []
+        subjects, window, window_ids = self.subjects, self._window, self._window_ids
+        created_at = self.created_at
+        times: list[int] = []
+        for each in run:
+            event, after = each.event, each.after
+            created_at = max(created_at, each.created_at)
+            times.append(created_at)
+            subjects[event.subject_kind][event.subject_id] = after
+            window[event.event_id] = after.index
+            window_ids.append(event.event_id)
+        for _ in range(len(window_ids) - DUPLICATE_WINDOW_EVENTS):
+            del window[window_ids.popleft()]
+        if self.keeps_root:
+            self.merkle.extend([each.value for each in run])
+        self.created_at = created_at
+        self.last_accepted = at + len(run) - 1
+        self.next_position = self.next_idx = at + len(run)
+        return times
 
     def _govern(self, event: Event, body: Mapping[str, JsonValue]) -> None:
         """Let an accepted event change what governs the log; raise before any change."""

@@ -16,9 +16,10 @@ from belog.storage.snapshots import SnapshotStore, restore_fold
 
 __all__ = ["END_WAIT_S", "OWN_WAIT_S", "Following", "judging_fold"]
 
-OWN_WAIT_S: Final = 0.05
-"""How long an own append that is under way is waited for before the log is asked, seconds: ten
-times what one takes, so that a log that others write to meanwhile is not kept waiting for long."""
+OWN_WAIT_S: Final = 0.25
+"""How long an own append that is under way is waited for before the log is asked, seconds: what the
+largest group takes where all are busy, since its records can be read before they are confirmed, and
+would be judged twice. So long at most is kept waiting what others write meanwhile."""
 
 END_WAIT_S: Final = 0.25
 """How long the tables may take to come to the log's end before they are gone ahead of, seconds:

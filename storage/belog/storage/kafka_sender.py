@@ -100,13 +100,14 @@ class Sender:
         Raises:
             LimitExceeded: The record is larger than a topic has to take.
         """
-        self._produce(key, value, functools.partial(self._report, on_report))
+        self.produce(key, value, functools.partial(self.take_report, on_report))
 
     def series(self, first: int, reports: SeriesReports) -> Series:
         """See `OrderedLog.series`."""
         return _Series(self, first, reports)
 
-    def _produce(self, key: bytes, value: bytes | None, report: _OnDelivery) -> None:
+    def produce(self, key: bytes, value: bytes | None, report: _OnDelivery) -> None:
+        """Hand a record over to the client, which calls back; errors as those of `send`."""
         # The producer is thread-safe; the lock is for replacing it only, which is rare.
         producer = self._producer or self._started()
         try:
@@ -235,7 +236,8 @@ class Sender:
             with self._polling:
                 _poll(producer, POLL_S if len(producer) else 0)
 
-    def _report(self, on_report: OnReport, error: KafkaError | None, message: Message) -> None:
+    def take_report(self, on_report: OnReport, error: KafkaError | None, message: Message) -> None:
+        """Pass on what the client calls back with, or what is wrong with it."""
         if error is not None:
             failed = delivery_error(error, message.value(), self._target.name)
             on_report(SendReport(-1, 0, failed))
@@ -354,20 +356,20 @@ class _Series(Series):
         self._delivery = self._delivered
 
     def send(self, key: bytes, value: bytes) -> None:
-        self._sender._produce(key, value, self._delivery)  # noqa: SLF001
+        self._sender.produce(key, value, self._delivery)
         self.sent += 1
 
     def _delivered(self, error: KafkaError | None, message: Message) -> None:
         times = self._times
         if error is None and self._is_whole:
-            position = message.offset()
+            position = message.offset() or 0
             if position == self._first + len(times) and position >= self._sender.acknowledged:
                 self._sender.acknowledged = position + 1
                 times.append(message.timestamp()[1] * 1000)
                 if len(times) == self._end:
                     self._land()
                 return
-        self._sender._report(self.take, error, message)  # noqa: SLF001
+        self._sender.take_report(self.take, error, message)
 
 
 class _Run:

@@ -148,8 +148,19 @@ MUTATIONS = (
         "a record that landed behind another's is taken for accepted where it was predicted",
         "producers/belog/producers/ordered.py",
         "            elif self._adrift or report.position > expected or"
-        " self._flights[0] is not flight:",
-        "            elif self._flights[0] is not flight:",
+        " not self._ahead.is_next([flight]):",
+        "            elif not self._ahead.is_next([flight]):",
+        _by("acknowledged-lost", "refused-untruly", "acknowledged-elsewhere", "false-state"),
+        backend="kafka",
+        writers=2,
+    ),
+    Mutation(
+        "series-not-compared",
+        "a batch that landed among another's records is taken for accepted where it was predicted",
+        "storage/belog/storage/kafka_sender.py",
+        "            if position == self._first + len(times) and"
+        " position >= self._sender.acknowledged:",
+        "            if position >= self._sender.acknowledged:",
         _by("acknowledged-lost", "refused-untruly", "acknowledged-elsewhere", "false-state"),
         backend="kafka",
         writers=2,

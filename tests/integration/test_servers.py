@@ -117,8 +117,7 @@ def test_redis_keeps_what_its_persistence_says(
 def test_redis_dump_is_kept_over_a_kill(redis_provider: Provider) -> None:
     with Redis.create(persistence="dump", provider=redis_provider) as server:
         set_key(server)
-        with server.connect() as client:
-            client.save()
+        server.dump()
         server.restart()
         with server.connect() as client:
             assert client.get("key") == b"1"

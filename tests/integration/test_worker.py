@@ -248,8 +248,8 @@ def test_redis_may_die_and_come_back_older(
     worker = own.worker()
     worker.wait_for("assigned")
     own.caught_up(worker)
+    server.dump()
     with server.connect() as client:
-        client.save()
         client.config_set("save", "")
     own.write(500)
     own.caught_up(worker)

@@ -10,7 +10,7 @@ from redis.retry import Retry
 from tests.servers.containers import CONTAINER_PORTS
 from tests.servers.runner import Plan, Runner
 from tests.servers.server import Provider, Server, external, obtain, provider_of, runner_for
-from tests.servers.wait import free_port
+from tests.servers.wait import eventually, free_port
 
 __all__ = ["Persistence", "Redis"]
 
@@ -82,6 +82,11 @@ class Redis(Server):
         """Remove every key, of every test."""
         with self.connect() as redis:
             redis.flushall()
+
+    def dump(self) -> None:
+        """Write what it holds now to disk, also where it is about to do so by itself."""
+        with self.connect() as redis:
+            eventually(redis.save, "a dump is written", ignoring=(client.ResponseError,))
 
     def is_ready(self) -> bool:
         """Ask for a pong; a server that still loads its data gives none."""

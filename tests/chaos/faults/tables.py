@@ -30,8 +30,7 @@ run_worker(sys.argv[1], sys.argv[2], WorkerSettings(tail="plain"))
 
 def keep_dump(redis: Redis) -> None:
     """Keep a dump of what is in a server now, beside its data."""
-    with redis.connect() as client:
-        client.save()
+    redis.dump()
     folder = redis.runner.dir  # type: ignore[attr-defined]
     shutil.copy(folder / DUMP, folder / KEPT)
 

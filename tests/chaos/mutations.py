@@ -158,7 +158,7 @@ MUTATIONS = (
         "series-not-compared",
         "a batch that landed among another's records is taken for accepted where it was predicted",
         "storage/belog/storage/kafka_sender.py",
-        "            if position == self._first + len(times) and"
+        "            if position == self._first + number and"
         " position >= self._sender.acknowledged:",
         "            if position >= self._sender.acknowledged:",
         _by("acknowledged-lost", "refused-untruly", "acknowledged-elsewhere", "false-state"),

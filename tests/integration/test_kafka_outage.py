@@ -11,8 +11,9 @@ from functools import partial
 
 import pytest
 
+from belog.producers import Producer
 from belog.schemas.errors import Closed, OutcomeUnknown, Overloaded, Unavailable
-from belog.storage.interface import SendReport
+from belog.storage.interface import Receipt, SendReport
 from belog.storage.kafka import KafkaLog, from_uri
 from belog.storage.kafka_topic import create_topic
 from tests.examples import event
@@ -166,6 +167,51 @@ def test_full_buffer_is_overload_and_empties_again(
     eventually(lambda: len(reports) == 100, "the buffer empties")
     batch = [event("v1.partition.observed", f"data://x/{n}", n=n + 1) for n in range(1_000)]
     assert all(not isinstance(result, Exception) for result in log.append_batch(batch))
+
+
+def test_batches_over_an_outage_are_answered_by_where_each_event_landed(
+    own_broker: Broker, opened: Callable[..., KafkaLog], seed: int
+) -> None:
+    """Some are given up before they are sent; what lands after them is not taken for them."""
+    chosen = random.Random(f"{seed}-batches")
+    log = opened(f"?delivery.timeout.ms={DELIVERY_S * 1000:.0f}")
+    numbers = itertools.count(1)
+    answers: list[tuple[bytes, object]] = []
+    stop = threading.Event()
+
+    def write() -> None:
+        while not stop.is_set():
+            batch = [
+                event("v1.partition.observed", f"data://x/{chosen.randrange(50)}", n=next(numbers))
+                for _ in range(chosen.randrange(2, 400))
+            ]
+            results = producer.append_batch(batch)
+            answers.extend(zip((sent.event_id for sent in batch), results, strict=True))
+
+    with Producer(log, actor="x", wait_s=60) as producer:
+        writing = [threading.Thread(target=write) for _ in range(2)]
+        for thread in writing:
+            thread.start()
+        for outage in range(RESTARTS):
+            eventually(partial(has, answers, len(answers) + 1_000), "batches are written")
+            # By and over the delivery time-out, so that some are given up and others are not.
+            pause_s = DELIVERY_S * (0.5, 1.0, 1.5)[outage % 3]
+            own_broker.pause()
+            threading.Event().wait(pause_s)
+            own_broker.resume()
+        eventually(partial(has, answers, len(answers) + 1_000), "batches are written again")
+        stop.set()
+        for thread in writing:
+            thread.join(120)
+    landed: dict[bytes, int] = {}
+    cursor = 0
+    while (page := log.read(cursor)).events or page.has_more:
+        landed |= {stored.event.event_id: stored.index for stored in page.events}
+        cursor = page.next_idx
+    receipts = [(event_id, r.index) for event_id, r in answers if isinstance(r, Receipt)]
+    assert receipts == [(event_id, landed[event_id]) for event_id, _ in receipts]
+    others = {type(answer) for _, answer in answers} - {Receipt}
+    assert others <= {OutcomeUnknown, Unavailable, Overloaded}, others
 
 
 def test_close_reports_what_is_pending_as_unknown(

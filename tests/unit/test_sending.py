@@ -124,3 +124,32 @@ def test_every_record_is_accounted_for_once() -> None:
         else:
             assert first == (0, SendReport(landed[0], landed[0])), f"seed {seed}"
             assert [at for at, _ in told.heard] == list(range(count)), f"seed {seed}"
+
+
+def test_what_is_reported_out_of_turn_is_not_taken_for_another() -> None:
+    """The third is given up while it waits to be sent; the fourth lands in its place."""
+    told, series, waiting = started(4)
+    series.end()
+    waiting[0](SendReport(FIRST, 100))
+    waiting[2](LOST)
+    waiting[1](SendReport(FIRST + 1, 101))
+    waiting[3](SendReport(FIRST + 2, 102))
+    assert told.heard == [
+        (0, SendReport(FIRST, 100)),
+        (2, LOST),
+        (1, SendReport(FIRST + 1, 101)),
+        (3, SendReport(FIRST + 2, 102)),
+    ]
+
+
+def test_a_record_in_the_place_of_one_that_is_not_reported_yet_is_none_in_a_row() -> None:
+    told, series, waiting = started(3)
+    series.end()
+    waiting[0](SendReport(FIRST, 100))
+    waiting[2](SendReport(FIRST + 1, 102))
+    waiting[1](LOST)
+    assert told.heard == [
+        (0, SendReport(FIRST, 100)),
+        (2, SendReport(FIRST + 1, 102)),
+        (1, LOST),
+    ]

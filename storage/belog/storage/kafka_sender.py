@@ -348,28 +348,33 @@ class _Offer(Serving):
 class _Series(Series):
     """A series of which the client calls back for each record, so that has to cost nothing."""
 
-    __slots__ = ("_delivery", "_sender")
+    __slots__ = ("_delivery", "_numbers", "_sender")
 
     def __init__(self, sender: Sender, first: int, reports: SeriesReports) -> None:
         super().__init__(sender.send, first, reports)
         self._sender = sender
         self._delivery = self._delivered
+        self._numbers: dict[bytes, int] = {}
 
     def send(self, key: bytes, value: bytes) -> None:
+        # Its report may come before the call returns.
+        self._numbers[key] = self.sent
         self._sender.produce(key, value, self._delivery)
         self.sent += 1
 
     def _delivered(self, error: KafkaError | None, message: Message) -> None:
         times = self._times
-        if error is None and self._is_whole:
+        # What is over time, or was in a client that failed, is not reported in its turn.
+        number = self._numbers[cast("bytes", message.key())]
+        if error is None and self._is_whole and number == len(times):
             position = message.offset() or 0
-            if position == self._first + len(times) and position >= self._sender.acknowledged:
+            if position == self._first + number and position >= self._sender.acknowledged:
                 self._sender.acknowledged = position + 1
                 times.append(message.timestamp()[1] * 1000)
                 if len(times) == self._end:
                     self._land()
                 return
-        self._sender.take_report(self.take, error, message)
+        self._sender.take_report(functools.partial(self.take, number), error, message)
 
 
 class _Run:

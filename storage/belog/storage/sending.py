@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 from msgspec import Struct
@@ -41,7 +42,7 @@ class SeriesReports(Protocol):
         """All landed in a row from the expected position on; their ingest times, microseconds."""
 
     def reported(self, number: int, report: SendReport) -> None:
-        """The record of this number, from 0 on, has a report of its own. In order."""
+        """The record of this number, from 0 on, has a report of its own."""
 
 
 class Series:
@@ -77,7 +78,7 @@ class Series:
 
     def send(self, key: bytes, value: bytes) -> None:
         """Hand over the next record; see `OrderedLog.send` for the errors."""
-        self._send(key, value, self.take)
+        self._send(key, value, partial(self.take, self.sent))
         self.sent += 1
 
     def end(self) -> None:
@@ -86,21 +87,24 @@ class Series:
         if self._is_whole and len(self._times) == self._end:
             self._land()
 
-    def take(self, report: SendReport) -> None:
-        """Take the next record's report."""
+    def take(self, number: int, report: SendReport) -> None:
+        """Take the report of the record of a number.
+
+        Those that were not sent in time may be reported before others that were, so the next
+        report need not be that of the next record.
+        """
         times = self._times
-        if self._is_whole and report.error is None and report.position == self._first + len(times):
-            times.append(report.created_at)
-            if len(times) == self._end:
-                self._land()
-            return
         if self._is_whole:
+            is_next = number == len(times) and report.position == self._first + number
+            if is_next and report.error is None:
+                times.append(report.created_at)
+                if len(times) == self._end:
+                    self._land()
+                return
             self._is_whole = False
-            for number, created_at in enumerate(times):
-                self._reports.reported(number, SendReport(self._first + number, created_at))
-        # From here on it only counts.
-        times.append(0)
-        self._reports.reported(len(times) - 1, report)
+            for before, created_at in enumerate(times):
+                self._reports.reported(before, SendReport(self._first + before, created_at))
+        self._reports.reported(number, report)
 
     def _land(self) -> None:
         # The thread that ends it and the one that takes the last report may both see that it is so.

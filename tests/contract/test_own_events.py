@@ -114,3 +114,19 @@ def test_who_waits_is_woken() -> None:
         own.put([confirmed_at(position)])
     thread.join(30)
     assert woken == [True]
+
+
+def test_who_waits_is_told_to_look_elsewhere() -> None:
+    own = OwnEvents()
+    own.put([confirmed_at(3)])
+    own.take(3, 1)
+    answers: list[bool] = []
+    thread = threading.Thread(target=lambda: answers.append(own.wait(4, 30)))
+    thread.start()
+    own.miss()
+    thread.join(30)
+    own.miss()
+    assert [*answers, own.wait(4, 30)] == [False, False], "also who waits afterwards, once"
+    own.put([confirmed_at(4)])
+    assert own.wait(4, 30)
+    assert own.last_position == 4

@@ -25,14 +25,24 @@ class OwnEvents:
         self._events: deque[Confirmed] = deque(maxlen=OWN_EVENTS_MAX)
         self._changed = threading.Condition()
         self._is_awaited = False
+        self._is_missing = False
+        self.last_position = -1
+        """Of the last event that was put in."""
 
     def put(self, confirmed: Sequence[Confirmed]) -> None:
         """Keep events that are in the log now; in the order of their positions."""
         self._events.extend(confirmed)
+        self.last_position = confirmed[-1].position if confirmed else self.last_position
         # Looked at after they are in: who begins to wait meanwhile finds them.
         if self._is_awaited:
             with self._changed:
                 self._changed.notify_all()
+
+    def miss(self) -> None:
+        """Say that the log may hold events that are never put in here: who waits looks there."""
+        self._is_missing = True
+        with self._changed:
+            self._changed.notify_all()
 
     def take(self, position: int, limit: int) -> list[Confirmed]:
         """Take out events in a row.
@@ -60,15 +70,20 @@ class OwnEvents:
         return taken
 
     def wait(self, position: int, timeout_s: float) -> bool:
-        """Wait until an event at or after a position is here; return whether it is."""
+        """Wait until an event at or after a position is here, or there is one to look for.
+
+        Returns:
+            Whether it is here.
+        """
         if self.has(position):
             return True
         with self._changed:
             self._is_awaited = True
             try:
-                return self._changed.wait_for(lambda: self.has(position), timeout_s)
+                self._changed.wait_for(lambda: self.has(position) or self._is_missing, timeout_s)
             finally:
-                self._is_awaited = False
+                self._is_awaited = self._is_missing = False
+        return self.has(position)
 
     def has(self, position: int) -> bool:
         """Return whether an event at or after a position is here."""

@@ -115,14 +115,22 @@ class AppendQueue:
     to one event loop.
     """
 
-    def __init__(self, producer: Producer, observer: Observer | None = None) -> None:
+    def __init__(
+        self,
+        producer: Producer,
+        observer: Observer | None = None,
+        on_written: Callable[[Sequence[Results | Exception]], object] | None = None,
+    ) -> None:
         """Append through a producer, which stays the caller's to close.
 
         Args:
             producer: Of a log that is open.
             observer: Told of each group, in the loop.
+            on_written: Told of the outcomes of each group, in the thread that wrote it; must be
+                quick and not raise.
         """
         self._producer = producer
+        self._on_written = on_written
         self._observer = observer or Observer()
         self._loop = asyncio.get_running_loop()
         self._wakeup = threading.Condition()
@@ -206,6 +214,8 @@ class AppendQueue:
             taken_at = time.monotonic()
             outcomes = self._outcomes(group)
             written_at = time.monotonic()
+            if self._on_written is not None:
+                self._on_written(outcomes)
             for request in group:
                 request.taken_at, request.written_at = taken_at, written_at
             self._loop.call_soon_threadsafe(self._answer, group, outcomes, written_at - taken_at)

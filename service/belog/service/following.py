@@ -1,17 +1,25 @@
 """How the feed of a service reads a log whose tables it keeps itself."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from belog.processors.memory_tables import MemoryTables
 from belog.processors.own_events import OwnEvents
 from belog.processors.table_fold import TableFold
+from belog.schemas.errors import BelogError
 from belog.schemas.fold import Fold
 from belog.service.bridge import AppendQueue
 from belog.service.feed import FEED_PAGE_EVENTS
 from belog.storage import LogIdentity
 from belog.storage.creation import require_end
-from belog.storage.interface import FOLLOW_WAIT_S, EventLog, EventPage, LogEnd, fold_log
+from belog.storage.interface import (
+    FOLLOW_WAIT_S,
+    EventLog,
+    EventPage,
+    LogEnd,
+    Receipt,
+    fold_log,
+)
 from belog.storage.snapshots import SnapshotStore, restore_fold
 
 __all__ = ["END_WAIT_S", "OWN_WAIT_S", "Following", "judging_fold"]
@@ -19,7 +27,8 @@ __all__ = ["END_WAIT_S", "OWN_WAIT_S", "Following", "judging_fold"]
 OWN_WAIT_S: Final = 0.25
 """How long an own append that is under way is waited for before the log is asked, seconds: what the
 largest group takes where all are busy, since its records can be read before they are confirmed, and
-would be judged twice. So long at most is kept waiting what others write meanwhile."""
+would be judged twice. What others write is kept waiting until that group is written, and so long at
+most."""
 
 END_WAIT_S: Final = 0.25
 """How long the tables may take to come to the log's end before they are gone ahead of, seconds:
@@ -110,6 +119,19 @@ class Following:
             None if fold.log_id is None else LogEnd(fold.next_idx, fold.merkle.root(), fold.log_id)
         )
         return require_end(end, self._log.name)
+
+    def written(self, outcomes: Iterable[Sequence[Receipt | BelogError] | Exception]) -> None:
+        """Take what came of a group of appends; for the thread that wrote it.
+
+        Where others wrote meanwhile, what is in the log is not among the own events.
+        """
+        last = self.own.last_position
+        for results in outcomes:
+            if isinstance(results, Exception) or any(
+                isinstance(result, BelogError) or result.index > last for result in results
+            ):
+                self.own.miss()
+                return
 
     def wait(self, index: int) -> None:
         """Wait for the event at an index, for `FOLLOW_WAIT_S` at most."""

@@ -161,9 +161,10 @@ class Instance:
         try:
             opened = await asyncio.to_thread(self._open_anyhow)
             self._stack.callback(opened.close)
-            if self.producer is not None:
-                self._appends = AppendQueue(self.producer, self.observer)
             following = self._following
+            if self.producer is not None:
+                written = None if following is None else following.written
+                self._appends = AppendQueue(self.producer, self.observer, written)
             if following is not None:
                 following.appends = self._appends
             self.feed = Feed(

@@ -27,7 +27,7 @@ from msgspec import structs
 from belog.producers import Pending, Producer
 from belog.producers.coordination import Building, request_partition
 from belog.schemas.envelope import Event
-from belog.schemas.errors import BelogError, Conflict, OutcomeUnknown, Unavailable, Unsupported
+from belog.schemas.errors import BelogError, Conflict, OutcomeUnknown, Unsupported
 from belog.schemas.events import (
     BuildAnalysisCompleted,
     BuildCancelled,
@@ -617,7 +617,11 @@ def recorders(config: Config, journal: Journal, log: EventLog) -> list[Recorder]
             made.append(
                 Recorder(journal, numbers, log, actor=config.name, clock=clock, wait_s=WAIT_S)
             )
-        except Unavailable:
+        except BelogError as error:
+            if not error.retriable:
+                # Such as a record of newer software, which came between the look and this.
+                journal.write("stop", code=error.code, message=str(error))
+                raise StoppedError from error
             threading.Event().wait(PAUSE_S)
     return made
 

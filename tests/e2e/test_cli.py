@@ -32,9 +32,15 @@ def test_append_says_where_and_a_retry_says_the_same(tmp_path: Path) -> None:
     first = belog(*command, cwd=tmp_path).ok()
     assert first.out == "accepted at index 1\n"
     assert "created log" in first.err
+    own = "append", "v1.review.done", "sales/1", "--log", LOG
+    assert "does not tell its subject_kind" in belog(*own, cwd=tmp_path).err
+    assert belog(*own, "--subject-kind", "partition", cwd=tmp_path).ok().out.endswith("index 2\n")
     again = belog(*command, "--json", cwd=tmp_path).ok()
     assert again.json()[0]["index"] == 1
     assert again.json()[0]["duplicate"] is True
+    line = {"event_id": event_id, "event_type": "v1.partition.observed", "subject_id": "sales/1"}
+    known = belog("append", "--from", "-", "--log", LOG, cwd=tmp_path, stdin=json.dumps(line)).ok()
+    assert known.out == "1 accepted (1 of them there before), 0 refused\n"
 
 
 def test_an_illegal_event_is_a_conflict_and_leaves_no_trace(built: Path) -> None:

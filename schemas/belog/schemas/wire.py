@@ -327,18 +327,16 @@ def shown(value: JsonValue) -> Any:  # noqa: ANN401 - what Struct takes
 def meant(value: object) -> JsonValue:
     """Return a value of a `Struct` as a payload holds it: whole numbers as integers.
 
-    An integer beyond `DOUBLE_INTEGER_MAX` is what a double makes of it.
+    Raises:
+        InvalidEvent: An integer beyond `DOUBLE_INTEGER_MAX`, which others would read as another.
     """
     if isinstance(value, dict):
         return {key: meant(item) for key, item in cast("dict[str, object]", value).items()}
     if isinstance(value, list):
         return [meant(item) for item in cast("list[object]", value)]
     if type(value) is int and abs(value) > DOUBLE_INTEGER_MAX:
-        try:
-            value = float(value)
-        except OverflowError as error:
-            msg = "body has an integer that no double can hold"
-            raise InvalidEvent(msg) from error
+        msg = f"body has an integer beyond 2^53, which JSON does not keep exactly: {value!r:.30}"
+        raise InvalidEvent(msg, hint="send payload as CBOR, or the number as text")
     if isinstance(value, float) and value.is_integer() and abs(value) <= DOUBLE_INTEGER_MAX:
         return int(value)
     return cast("JsonValue", value)

@@ -22,6 +22,7 @@ from belog.schemas.wire import (
     event_from_fields,
     event_from_wire,
     json_to_message,
+    meant,
     shown,
     uuid_from_text,
 )
@@ -290,7 +291,10 @@ def _unusual_event(
     if not isinstance(plain, dict):
         msg = "an event is a JSON object"
         raise InvalidEvent(msg)
-    message = json_to_message(cast("dict[str, Any]", plain), events_pb2.BuildEvent)
+    fields = cast("dict[str, Any]", plain)
+    if not fields.get("payload"):
+        meant(fields.get("body"))  # which refuses what the library would round
+    message = json_to_message(fields, events_pb2.BuildEvent)
     message.occurred_at = message.occurred_at or occurred_at
     message.actor = message.actor or actor or ""
     return event_from_wire(message, event_id=event_id())

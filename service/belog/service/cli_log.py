@@ -88,6 +88,14 @@ def append(
             help="Index of the subject's last event; -1 for none. Anything else is a conflict.",
         ),
     ] = None,
+    subject_kind: Annotated[
+        str | None,
+        typer.Option(
+            "--subject-kind",
+            metavar="KIND",
+            help="build, partition, job_run or system; where TYPE does not tell.",
+        ),
+    ] = None,
     instance: options.InstanceOption = "local",
     as_json: options.JsonOption = False,
 ) -> None:
@@ -116,6 +124,7 @@ def append(
             occurred_at=None if occurred_at is None else micros(occurred_at),
             caused_by=caused_by,
             expected=expected,
+            subject_kind=cast("SubjectKind | None", subject_kind),
         )
         receipt = appender.append(event)
     if as_json:
@@ -139,12 +148,13 @@ def _json_object(text: str) -> dict[str, JsonValue]:
 
 def _append_lines(appender: Appender, source: Path, *, as_json: bool) -> None:
     failed: BelogError | None = None
-    accepted = refused = 0
+    accepted = known = refused = 0
     for lines in _batches(source):
         events = [_draft(appender, number, line) for number, line in lines]
         for (number, _), result in zip(lines, appender.append_batch(events), strict=True):
             if isinstance(result, Receipt):
                 accepted += 1
+                known += result.duplicate
                 if as_json:
                     put_json({"line": number, **receipt_json(result)})
             else:
@@ -155,7 +165,8 @@ def _append_lines(appender: Appender, source: Path, *, as_json: bool) -> None:
                 else:
                     note(f"line {number}: {result}")
     if not as_json:
-        put(f"{accepted} accepted, {refused} refused")
+        before = f" ({known} of them there before)" if known else ""
+        put(f"{accepted} accepted{before}, {refused} refused")
     if failed is not None:
         raise typer.Exit(status_of(failed).exit_code)
 

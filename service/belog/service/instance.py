@@ -217,7 +217,8 @@ class Instance:
             found = self.log.identify()
             if found is None:
                 self.identity = self.log.initialize(instance=settings.instance)
-                LOGGER.info("created log %s at %s", self.identity.log_id, self.log.name)
+                # Who else begins at this moment may have been the one that made it.
+                LOGGER.info("begun log %s at %s", self.identity.log_id, self.log.name)
             else:
                 self.identity = open_existing(self.log)
             self.which = (

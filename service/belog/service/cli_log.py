@@ -88,14 +88,7 @@ def append(
             help="Index of the subject's last event; -1 for none. Anything else is a conflict.",
         ),
     ] = None,
-    subject_kind: Annotated[
-        str | None,
-        typer.Option(
-            "--subject-kind",
-            metavar="KIND",
-            help="build, partition, job_run or system; where TYPE does not tell.",
-        ),
-    ] = None,
+    subject_kind: options.SubjectKindOption = None,
     instance: options.InstanceOption = "local",
     as_json: options.JsonOption = False,
 ) -> None:

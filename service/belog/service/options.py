@@ -21,6 +21,7 @@ __all__ = [
     "LimitOption",
     "LogOption",
     "SnapshotsOption",
+    "SubjectKindOption",
     "TablesOption",
     "ToOption",
     "UntilOccurredOption",
@@ -94,6 +95,14 @@ FromOption = Annotated[
     str, typer.Option("--from", metavar="URI", callback=connected, help="The log to copy.")
 ]
 ToOption = Annotated[str, typer.Option("--to", metavar="URI", callback=connected, help="Where to.")]
+SubjectKindOption = Annotated[
+    str | None,
+    typer.Option(
+        "--subject-kind",
+        metavar="KIND",
+        help="build, partition, job_run or system; where TYPE does not tell.",
+    ),
+]
 InstanceOption = Annotated[
     str,
     typer.Option(

@@ -136,6 +136,33 @@ _Tables = dict[str, Any]
 """Rows of one kind by id. Which kind they are of, the type of the row says that is put in."""
 
 
+class _Written:
+    """Rows that a batch puts into the tables, each with what it was before the batch."""
+
+    __slots__ = ("_places",)
+
+    def __init__(self, tables: Mapping[Any, _Tables]) -> None:
+        self._places = {kind: (table, dict[str, Row | None]()) for kind, table in tables.items()}
+
+    def put(self, rows: Iterable[Row]) -> None:
+        for row in rows:
+            table, first = self._places[type(row)]
+            row_id = row.row_id
+            if row_id not in first:
+                first[row_id] = table.get(row_id)
+            table[row_id] = row
+
+    def moves(self) -> list[RowMove]:
+        """Return each row that changed, once, ordered by the index after."""
+        moves: list[RowMove] = [
+            (row_id, before, table[row_id])
+            for table, first in self._places.values()
+            for row_id, before in first.items()
+        ]
+        moves.sort(key=_index_of_move)
+        return moves
+
+
 class TableFold:
     """The log up to some record, with its rows. Not thread-safe.
 
@@ -204,8 +231,7 @@ class TableFold:
         fold = self.fold
         start = self.checkpoint
         steps: list[Step] = []
-        firsts: dict[Any, dict[str, Row | None]] = {kind: {} for kind in self._by_type}
-        places = {kind: (table, firsts[kind]) for kind, table in self._by_type.items()}
+        written = _Written(self._by_type)
         for record in records:
             if record.position < fold.next_position:
                 continue
@@ -227,21 +253,9 @@ class TableFold:
             if not changed:
                 continue
             steps.append(Step(outcome, changed))
-            for row in changed:
-                table, first = places[type(row)]
-                row_id = row.row_id
-                if row_id not in first:
-                    first[row_id] = table.get(row_id)
-                table[row_id] = row
-        rows = [
-            RowChange(before, table[row_id])
-            for table, first in places.values()
-            for row_id, before in first.items()
-        ]
-        rows.sort(key=_index_after)
-        return Change(
-            self.log_id, start, self.checkpoint, fold.created_at, tuple(steps), tuple(rows)
-        )
+            written.put(changed)
+        rows = tuple(RowChange(before, after) for _, before, after in written.moves())
+        return Change(self.log_id, start, self.checkpoint, fold.created_at, tuple(steps), rows)
 
     def take(self, confirmed: Sequence[Confirmed], accepted: list[StoredEvent]) -> list[RowMove]:
         """Take the next records as `apply` does, where their writer judged them over the same log.
@@ -258,20 +272,9 @@ class TableFold:
         """
         position = self.fold.next_position
         run = [each for each in confirmed if each.position >= position]
-        places = {kind: (table, dict[str, Row | None]()) for kind, table in self._by_type.items()}
+        written = _Written(self._by_type)
         for each, created_at in zip(run, self.fold.confirm(run), strict=True):
             event, after = each.event, each.after
             accepted.append(StoredEvent(after.index, created_at, event))
-            for row in rows_after(self, event, after, created_at):
-                table, first = places[type(row)]
-                row_id = row.row_id
-                if row_id not in first:
-                    first[row_id] = table.get(row_id)
-                table[row_id] = row
-        moves: list[RowMove] = [
-            (row_id, before, table[row_id])
-            for table, first in places.values()
-            for row_id, before in first.items()
-        ]
-        moves.sort(key=_index_of_move)
-        return moves
+            written.put(rows_after(self, event, after, created_at))
+        return written.moves()

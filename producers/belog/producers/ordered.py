@@ -81,7 +81,6 @@ class OrderedAppender:
     ) -> None:
         """Write to `log`, judging over `fold`, which this object owns from now on."""
         self._log = log
-        self._fold = fold
         self._ahead = Ahead(fold, on_confirmed)
         self._in_flight_max = in_flight_max
         self._wait_s = wait_s
@@ -108,7 +107,7 @@ class OrderedAppender:
     @property
     def fold(self) -> Fold:
         """What was read and confirmed, to be looked at only."""
-        return self._fold
+        return self._ahead.fold
 
     # --- the writer's side
 
@@ -126,11 +125,11 @@ class OrderedAppender:
                 twin = self._ahead.twin(event)
                 if twin is not None:
                     return self._twin(event, twin)
-                index = self._fold.next_idx
+                index = self._ahead.fold.next_idx
                 if isinstance(verdict, Void):
                     if current:
                         # Not by what is in flight, which may never come to be.
-                        verdict = verdict_on(self._fold, event, index)
+                        verdict = verdict_on(self._ahead.fold, event, index)
                     if not (current and isinstance(verdict, Void)):
                         # It may be legal over what others wrote since.
                         self._read_to_end()
@@ -214,7 +213,7 @@ class OrderedAppender:
         with self._lock:
             self._wait_for_room()
             self._read_to_end()
-            yield self._fold
+            yield self._ahead.fold
 
     def flush(self, timeout_s: float) -> bool:
         """Wait until nothing is in flight."""
@@ -336,7 +335,7 @@ class OrderedAppender:
             if flight.done():
                 return  # given up before
             flight.position = report.position
-            expected = self._fold.next_position
+            expected = self._ahead.fold.next_position
             if report.error is not None:
                 # What follows it in flight was judged as if it had landed.
                 outcome = report.error
@@ -452,10 +451,10 @@ class OrderedAppender:
     def _read_until(self, target: int, flights: dict[int, Flight]) -> None:
         """Apply records up to `target`, and decide the flights among them."""
         deadline = time.monotonic() + READ_BACK_WAIT_S
-        while self._fold.next_position <= target:
-            records = self._log.scan(self._fold.next_position, SCAN_RECORDS_MAX)
+        while self._ahead.fold.next_position <= target:
+            records = self._log.scan(self._ahead.fold.next_position, SCAN_RECORDS_MAX)
             for record in records:
-                outcome = self._fold.apply(record)
+                outcome = self._ahead.fold.apply(record)
                 flight = flights.pop(record.position, None)
                 if flight is not None and not self._settle(flight, outcome):
                     self._useless.append(flight.key)
@@ -469,7 +468,7 @@ class OrderedAppender:
             if time.monotonic() > deadline:
                 msg = f"the record at {target} cannot be read back"
                 raise Unavailable(msg, log=self._log.name)
-            self._log.wait(self._fold.next_position, READ_BACK_SLICE_S)
+            self._log.wait(self._ahead.fold.next_position, READ_BACK_SLICE_S)
 
     def _settle(self, flight: Flight, outcome: Outcome | None) -> bool:
         """Resolve a flight by the verdict where it landed; return whether its record counts."""

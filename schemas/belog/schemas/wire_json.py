@@ -348,12 +348,10 @@ def receipt_to_json(receipt: Receipt) -> bytes:
 
 def _receipt(receipt: Receipt) -> str:
     # Put together here, and encoded once for a batch: half the time of either library.
-    digits = receipt.event_id.hex()
     duplicate = "true" if receipt.duplicate else "false"
     return (
-        f'{{"index":"{receipt.index}","created_at":"{receipt.created_at}","event_id":"{digits[:8]}-'
-        f"{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
-        f'","duplicate":{duplicate}}}'
+        f'{{"index":"{receipt.index}","created_at":"{receipt.created_at}",'
+        f'"event_id":"{uuid_text(receipt.event_id)}","duplicate":{duplicate}}}'
     )
 
 

@@ -341,17 +341,18 @@ class KafkaLog(OrderedLog):
         Raises:
             LimitExceeded: The record is larger than a log's topic has to take.
         """
-        if self._identity is None or self._closed:
-            self._check_initialized()
-        self._cursors.rest_idle()
-        self._sender.send(key, value, on_report)
+        self._sender_at_hand().send(key, value, on_report)
 
     def series(self, first: int, reports: SeriesReports) -> Series:
         """See `OrderedLog.series`."""
+        return self._sender_at_hand().series(first, reports)
+
+    def _sender_at_hand(self) -> Sender:
+        """Return the sender of a log that may be written to."""
         if self._identity is None or self._closed:
             self._check_initialized()
         self._cursors.rest_idle()
-        return self._sender.series(first, reports)
+        return self._sender
 
     def serving(self) -> AbstractContextManager[Serving]:
         """See `OrderedLog.serving`."""
